@@ -1,0 +1,1 @@
+"""semrecall: measure what a vector search really loses."""

@@ -1,0 +1,10 @@
+"""The nouns: frozen, checked when made, columnar inside."""
+
+from semrecall.data.cost import Cost
+from semrecall.data.ids import Ids
+from semrecall.data.judgments import Judgments
+from semrecall.data.run import Run
+from semrecall.data.scores import Scores
+from semrecall.data.vectors import Vectors
+
+__all__ = ["Cost", "Ids", "Judgments", "Run", "Scores", "Vectors"]
