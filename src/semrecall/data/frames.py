@@ -1,4 +1,4 @@
-"""Frames in and out, through arrow: pandas, polars and arrow tables, none of them imported for it."""
+"""Frames in and out: pandas, polars and arrow tables, none of them imported for it."""
 
 from __future__ import annotations
 

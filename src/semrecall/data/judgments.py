@@ -43,13 +43,11 @@ class Judgments:
 
     def __post_init__(self) -> None:
         m = len(self.queries)
-        for what, column in [
-            ("document ids", self.documents),
-            ("grades", self.grades),
-            *self.details.items(),
-        ]:
-            if len(column) != m:
-                raise InputError(f"{m:,} query ids but {len(column):,} {what}")
+        lengths = {"document ids": len(self.documents), "grades": len(self.grades)}
+        lengths |= {key: len(column) for key, column in self.details.items()}
+        for what, found in lengths.items():
+            if found != m:
+                raise InputError(f"{m:,} query ids but {found:,} {what}")
         gone = self.queries.missing | self.documents.missing
         if gone.any():
             raise InputError(f"judgment {int(np.argmax(gone))} has no query id or no document id")

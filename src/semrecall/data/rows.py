@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,7 +58,7 @@ class Rows(Sequence[Any]):
         """The rows as lists of Python values."""
         values = self._decode(self._flat).tolist()
         cuts = self._offsets.tolist()
-        return [values[a:b] for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+        return [values[a:b] for a, b in pairwise(cuts)]
 
     tolist = to_list
 

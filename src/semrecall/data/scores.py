@@ -36,7 +36,8 @@ class Scores:
         values = np.array(self.values, dtype=np.float64)
         if values.shape != (len(self.queries),):
             raise InputError(
-                f"{self.measure} has values of shape {values.shape} for {len(self.queries):,} queries"
+                f"{self.measure} has values of shape {values.shape}; "
+                f"expected ({len(self.queries)},)"
             )
         values.flags.writeable = False
         object.__setattr__(self, "values", values)
@@ -51,7 +52,8 @@ class Scores:
     def __repr__(self) -> str:
         left_out = sum(self.undefined.values())
         out = f", {left_out:,} left out" if left_out else ""
-        return f"Scores({self.measure}: mean {self.mean:.4f} over {len(self) - left_out:,} queries{out})"
+        scored = len(self) - left_out
+        return f"Scores({self.measure}: mean {self.mean:.4f} over {scored:,} queries{out})"
 
     @property
     def query_ids(self) -> NDArray[Any]:

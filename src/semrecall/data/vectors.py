@@ -59,9 +59,7 @@ class Vectors:
         if matrix.ndim != 2:
             raise InputError(
                 f"vectors have shape {matrix.shape}; expected (rows, dimensions)",
-                hint="one vector is a matrix with one row: vector[None, :]"
-                if matrix.ndim == 1
-                else None,
+                hint="one vector is a matrix with one row: vector[None, :]",
             )
         matrix = _stored_type(matrix)
         if matrix.shape[1] == 0:
@@ -118,10 +116,9 @@ class Vectors:
         while layer is not None:
             if isinstance(layer, mmap.mmap):
                 return layer
-            if isinstance(layer, np.memmap) and isinstance(
-                getattr(layer, "_mmap", None), mmap.mmap
-            ):
-                return layer._mmap
+            under = getattr(layer, "_mmap", None)
+            if isinstance(under, mmap.mmap):
+                return under
             layer = getattr(layer, "base", None)
         return None
 
