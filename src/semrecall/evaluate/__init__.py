@@ -1,0 +1,1 @@
+"""Evaluate runs against truth and judgments."""

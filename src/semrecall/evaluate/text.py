@@ -1,0 +1,80 @@
+"""Plain text: columns that line up, numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["aligned", "cell", "display_width", "number", "one_line", "plural"]
+
+#: What stands where there is no value.
+NOTHING = "-"
+
+
+def number(value: int | float | None, digits: int = 4) -> str:
+    """A number as text: counts with thousands marked, fractions with `digits` decimals.
+
+    None and NaN are "-". Fractions too small or too large for fixed decimals have `digits`
+    significant ones; what is not exactly 0 or 1 is never shown as 0 or 1.
+    """
+    if value is None or math.isnan(value):
+        return NOTHING
+    if not isinstance(value, float):
+        return f"{value:,}"
+    if math.isinf(value) or abs(value) >= 1e6 or 0 < abs(value) < 10.0**-digits:
+        return f"{value:.{digits}g}"
+    text = f"{value:.{digits}f}"
+    if float(text) in (0.0, 1.0, -1.0) and float(text) != value:
+        # 0.99999 is not 1: show as many nines as it takes.
+        return number(value, digits + 1) if digits < 15 else repr(value)
+    return text
+
+
+def cell(value: Any, digits: int = 4) -> str:
+    """Any value as the text of one table cell."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float) or (hasattr(value, "dtype") and value.ndim == 0):
+        return number(value.item() if hasattr(value, "item") else value, digits)
+    if isinstance(value, Mapping):
+        return "; ".join(f"{k}: {cell(v, digits)}" for k, v in value.items()) or NOTHING
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return ", ".join(cell(v, digits) for v in value) or NOTHING
+    return one_line(str(value))
+
+
+def one_line(text: str) -> str:
+    """The text with line breaks, tabs and control characters as single blanks."""
+    shown = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in text)
+    return " ".join(shown.split())
+
+
+def display_width(text: str) -> int:
+    """How many columns of a terminal the text takes: wide letters two, combining marks none."""
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
+    marks = sum(unicodedata.category(c) in ("Mn", "Me", "Cf") for c in text)
+    return len(text) + wide - marks
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool], gap: str = "  ") -> list[str]:
+    """Rows of cells as lines of text; `right` says which columns stand to the right."""
+    widths = [max(display_width(row[c]) for row in rows) for c in range(len(right))]
+    lines = []
+    for row in rows:
+        cells = []
+        for text, width, to_right in zip(row, widths, right, strict=True):
+            blanks = " " * (width - display_width(text))
+            cells.append(blanks + text if to_right else text + blanks)
+        lines.append(gap.join(cells).rstrip())
+    return lines
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """ "1 query", "2,000 queries"."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
