@@ -61,25 +61,24 @@ class Space:
         return np.asarray(values >= limit if self.higher_is_nearer else values <= limit)
 
     def exact_scores(
-        self, base_rows: NDArray[Any], query: NDArray[Any], base_norms: NDArray[Any] | None = None
+        self, base_rows: NDArray[Any], query: NDArray[Any], query_norms: ArrayLike | None = None
     ) -> NDArray[np.float64]:
-        """Scores of rows (m, d) against one query (d,) or against m queries (m, d), in float64.
+        """Scores of rows (m, d) against one query (d,), or each against its own (m, d), in float64.
 
         Products and differences are taken in float64 and summed in one fixed order
         (`ordered_sum`), so the result has the same bits on every machine. Cosine of a zero
-        vector is NaN. `base_norms` (m,) saves computing the Euclidean norms for cosine again.
+        vector is NaN. `query_norms` (m,) saves computing the norms of the queries for cosine.
         """
-        left = np.asarray(base_rows, dtype=np.float64)
-        right = np.asarray(query, dtype=np.float64)
-        if self is L2 or self.name == "l2":
-            difference = left - right
-            difference *= difference
-            return np.sqrt(ordered_sum(difference))
-        dots = ordered_sum(left * right)
+        if self.name == "l2":
+            terms = np.subtract(base_rows, query, dtype=np.float64)
+            terms *= terms
+            return np.sqrt(ordered_sum(terms))
+        dots = ordered_sum(np.multiply(base_rows, query, dtype=np.float64))
         if self.name == "ip":
             return dots
-        norms = exact_norms(left) if base_norms is None else np.asarray(base_norms)
-        scale = norms * exact_norms(np.atleast_2d(right))
+        if query_norms is None:
+            query_norms = exact_norms(np.atleast_2d(query))
+        scale = exact_norms(base_rows) * query_norms
         cosines = np.full(dots.shape, np.nan)
         np.divide(dots, scale, out=cosines, where=scale > 0)
         # Rounding may push a parallel pair past 1 by one unit in the last place.
@@ -124,25 +123,31 @@ def space(name: str | Space) -> Space:
 
 
 def ordered_sum(terms: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sums along the last axis in one fixed order: halves are added onto each other.
+    """Sums (m,) of the rows of `terms` (m, d) in one fixed order: halves are added to each other.
 
     Library sums and dot products differ in the last bits between processors and versions; this
-    one uses only elementwise additions, which IEEE 754 defines to the bit. `terms` (..., d) is
-    used as scratch space.
+    one uses only elementwise additions, which IEEE 754 defines to the bit.
     """
-    width = terms.shape[-1]
+    width = terms.shape[1]
     if width == 0:
-        return np.zeros(terms.shape[:-1])
+        return np.zeros(len(terms))
+    while width > 64:
+        half = width // 2
+        folded = np.empty((len(terms), width - half))
+        np.add(terms[:, :half], terms[:, width - half :], out=folded[:, :half])
+        if width % 2:
+            folded[:, half] = terms[:, half]
+        terms, width = folded, width - half
+    # The same steps on the other side up are faster for narrow rows. An odd one in the middle is
+    # left alone: it becomes the last of the next round.
+    columns = np.array(terms.T, order="C")
     while width > 1:
         half = width // 2
-        # An odd column in the middle is left alone: it becomes the last of the next round.
-        terms[..., :half] += terms[..., width - half : width]
+        columns[:half] += columns[width - half : width]
         width -= half
-    return terms[..., 0].copy()
+    return np.asarray(columns[0])
 
 
 def exact_norms(rows: NDArray[Any]) -> NDArray[np.float64]:
-    """Euclidean norms of rows (m, d) in float64, with the same bits on every machine."""
-    values = np.array(rows, dtype=np.float64)
-    values *= values
-    return np.sqrt(ordered_sum(values))
+    """Euclidean norms (m,) of rows (m, d) in float64, with the same bits on every machine."""
+    return np.sqrt(ordered_sum(np.multiply(rows, rows, dtype=np.float64)))

@@ -1,0 +1,87 @@
+"""Rescoring: exact float64 scores for the ids of a run."""
+
+from __future__ import annotations
+
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from semrecall.data import Run, Vectors
+from semrecall.data.ids import codes_in, unify
+from semrecall.data.rows import row_numbers
+from semrecall.errors import MismatchError, SemrecallWarning
+from semrecall.exact.search import workers
+from semrecall.exact.settle import exact_pair_scores
+from semrecall.space import Space, space
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["rescore"]
+
+
+def rescore(run: Run, base: Any, queries: Any, space: str | Space) -> Run:
+    """The same run with scores computed from the vectors in float64 (`scores_by="exact"`).
+
+    base, queries: Vectors or arrays; rows are found by id. Order and missing results stay as they
+    are; a result whose id is not in the base, or whose vector has no score, gets NaN, and a
+    warning says how many ids were unknown. Raises MismatchError when no query or no result of
+    the run is known.
+    """
+    geometry = _space(space)
+    base, queries = Vectors.of(base), Vectors.of(queries)
+    if base.dimension != queries.dimension:
+        raise MismatchError(
+            f"base vectors have {base.dimension} dimensions, queries {queries.dimension}"
+        )
+    matrix, query_matrix = base.require_matrix(), queries.require_matrix()
+    row = codes_in(*unify(run.documents, base.ids))
+    query_row = codes_in(*unify(run.queries, queries.ids))
+    _check_known(run, row, query_row)
+    scores = np.full(len(run.documents), np.nan)
+    finite_queries = np.isfinite(query_matrix).all(axis=1)
+
+    line = query_row[row_numbers(run.offsets)]
+    entries = np.flatnonzero((row >= 0) & (line >= 0))
+    entries = entries[finite_queries[line[entries]]]
+
+    def score(part: NDArray[np.int64]) -> None:
+        with np.errstate(invalid="ignore"):
+            values = exact_pair_scores(geometry, matrix, row[part], query_matrix, line[part])
+        scores[part] = np.where(np.isfinite(values), values, np.nan)
+
+    with ThreadPoolExecutor(workers()) as pool:
+        for _ in pool.map(score, np.array_split(entries, -(-len(entries) // 8192))):
+            pass
+    base.release()
+    return run.replace(flat_scores=scores, space=geometry, scores_by="exact")
+
+
+def _space(name: str | Space) -> Space:
+    return space(name)
+
+
+def _check_known(run: Run, row: Any, query_row: Any) -> None:
+    real = ~run.documents.missing
+    if len(run) and bool((query_row < 0).all()):
+        raise MismatchError(
+            f"no query id of the run (first: {run.queries[0]!r}) is among the query vectors",
+            hint="give the vectors their ids, or number the run's queries from 0",
+        )
+    unknown = real & (row < 0)
+    if real.any() and bool(unknown[real].all()):
+        first = run.documents[int(np.argmax(real))]
+        raise MismatchError(
+            f"no result id of the run (first: {first!r}) is in the base",
+            hint="give the base vectors their ids, or use row numbers from 0 as result ids",
+        )
+    if unknown.any():
+        first = run.documents[int(np.argmax(unknown))]
+        warnings.warn(
+            f"{int(unknown.sum()):,} results have ids that are not in the base "
+            f"(first: {first!r}); they have no score",
+            SemrecallWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,100 @@
+"""Settling: the few rows that survive screening, scored in float64 and put in their final order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from semrecall.space import Space, exact_norms
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from semrecall.data import Ids
+
+__all__ = ["Best", "exact_pair_scores", "merge", "shorten"]
+
+#: Large enough that threads do not wait for each other, small enough for the cache.
+PAIRS_AT_ONCE = 1024
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best rows of one query so far, in final order: row numbers and exact scores.
+
+    `cut` says that ties at rank k were cut off, because there are too many of them.
+    """
+
+    rows: NDArray[np.int64]
+    scores: NDArray[np.float64]
+    cut: bool = False
+
+
+EMPTY = Best(np.empty(0, dtype=np.int64), np.empty(0))
+
+
+def exact_pair_scores(
+    space: Space,
+    matrix: NDArray[Any],
+    rows: NDArray[np.int64],
+    queries: NDArray[Any],
+    query_rows: NDArray[np.int64],
+) -> NDArray[np.float64]:
+    """Exact scores (m,) of rows of `matrix` against rows of `queries`, pair by pair."""
+    scores = np.empty(len(rows))
+    norms = exact_norms(queries) if space.name == "cosine" else None
+    for low in range(0, len(rows), PAIRS_AT_ONCE):
+        part = slice(low, low + PAIRS_AT_ONCE)
+        mine = query_rows[part]
+        scores[part] = space.exact_scores(
+            matrix.take(rows[part], axis=0),
+            queries.take(mine, axis=0),
+            None if norms is None else norms[mine],
+        )
+    return scores
+
+
+def merge(
+    space: Space,
+    best: Best,
+    rows: NDArray[np.int64],
+    scores: NDArray[np.float64],
+    k: int,
+    most_ties: int,
+    row_ids: Ids | None,
+) -> Best:
+    """The best k of `best` and new scored rows, and the ties with the k-th.
+
+    Order: nearest first, then id ascending (`row_ids` are the ids by row number; None where row
+    numbers are the ids). At most `most_ties` results beyond k are kept.
+    """
+    if len(best.rows):
+        rows = np.concatenate([best.rows, rows])
+        scores = np.concatenate([best.scores, scores])
+    key = space.sort_key(scores)
+    if len(key) > k:
+        limit = np.partition(key, k - 1)[k - 1]
+        inside = key <= limit
+        rows, scores, key = rows[inside], scores[inside], key[inside]
+    order = np.argsort(key, kind="stable")
+    ordered = key[order]
+    if bool((ordered[1:] == ordered[:-1]).any()):
+        order = np.lexsort((rows if row_ids is None else row_ids[rows].array(), key))
+    cut = best.cut or len(order) > k + most_ties
+    order = order[: k + most_ties]
+    return Best(rows[order], scores[order], cut)
+
+
+def shorten(screen_scores: NDArray[Any], error: float, floor: float, k: int) -> NDArray[np.bool_]:
+    """Which survivors of one query can still be among its k nearest, or tie with the k-th.
+
+    At least k rows have an exact screen score of (k-th largest - error) or more, so a row whose
+    score plus error stays below that is out. `floor` is a bound known from elsewhere.
+    """
+    limit = floor
+    if len(screen_scores) > k:
+        kth = float(np.partition(screen_scores, len(screen_scores) - k)[len(screen_scores) - k])
+        limit = max(limit, kth - error)
+    return np.asarray(screen_scores >= limit - error)
