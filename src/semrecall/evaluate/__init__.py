@@ -1,1 +1,83 @@
-"""Evaluate runs against truth and judgments."""
+"""evaluate(): runs against truth and judgments, in one call; the Result of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from semrecall.data import Judgments, Run
+from semrecall.errors import InputError
+from semrecall.evaluate.inputs import Inputs, named_runs
+from semrecall.evaluate.result import Missed, Result, RunCounts, Summary
+from semrecall.evaluate.slices import Slice
+from semrecall.evaluate.split import LossSplit
+from semrecall.evaluate.values import Evaluation, chosen_measures
+from semrecall.measures import Measure
+
+__all__ = ["LossSplit", "Missed", "Result", "RunCounts", "Slice", "Summary", "evaluate"]
+
+
+def evaluate(
+    runs: Any,
+    measures: str | Measure | Sequence[str | Measure],
+    *,
+    truth: Run | None = None,
+    judgments: Judgments | None = None,
+    base: Any = None,
+    queries: Any = None,
+    columns: Any = None,
+    by: str | Sequence[str] = (),
+    codes: Run | None = None,
+    deleted: Any = None,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> Result:
+    """Measure one run or several against truth, judgments, or both.
+
+    runs: a Run, {name: Run}, or a list of runs.
+    measures: names such as "srecall@100".
+    truth: the run of exact search. judgments: grades of (query, document) pairs.
+    base, queries: Vectors, arrays or paths; then all scores are recomputed in float64, and the
+        truth is checked to belong to them. Rows are matched by id.
+    columns: a frame or mapping with query_id and further columns of the queries.
+    by: names of columns to slice by; "sn" is the number of semantic neighbours.
+    codes: the run of exact search over the quantised vectors; splits each loss in two.
+    deleted: ids of documents that exist no more; they leave truth and judgments.
+    seed, confidence: of the bootstrap intervals.
+
+    Raises MismatchError where inputs do not belong together, MeasureError for a measure that is
+    unknown or needs what was not given.
+    """
+    inputs = Inputs(named_runs(runs), truth, judgments, codes)
+    if truth is None and judgments is None:
+        raise InputError(
+            "nothing to compare with; expected truth, judgments, or both",
+            hint="semrecall.truth(base, queries, k, space) finds the exact neighbours",
+        )
+    wanted = chosen_measures(measures, truth, judgments)
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence is {confidence}; expected a number between 0 and 1")
+    inputs.check()
+    if deleted is not None:
+        inputs.drop(deleted)
+    if base is not None or queries is not None:
+        inputs.rescore(base, queries)
+    evaluation = Evaluation(inputs, wanted)
+    slices = evaluation.slices(columns, [by] if isinstance(by, str) else list(by))
+    return Result(
+        runs=tuple(inputs.runs),
+        measures=tuple(wanted),
+        queries=evaluation.queries,
+        scores=evaluation.scores,
+        sizes=evaluation.sizes(),
+        counts=evaluation.counts(),
+        slices={part.column: part for part in slices},
+        splits=evaluation.splits(),
+        problems=evaluation.problems,
+        run_inputs=inputs.runs,
+        truth=inputs.truth,
+        semantic=evaluation.semantic,
+        notes=evaluation.notes(),
+        seed=seed,
+        confidence=confidence,
+    )

@@ -76,5 +76,5 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool], gap: str = "  
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:
-    """ "1 query", "2,000 queries"."""
+    """A count with its noun: 1 query, 2,000 queries."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"

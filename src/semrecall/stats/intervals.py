@@ -62,7 +62,7 @@ def resampled_means(
         return means
     defined: NDArray[np.bool_] = np.logical_not(np.isnan(table))
     filled = np.where(defined, table, 0.0)
-    full = defined.all(axis=1)
+    full: NDArray[np.bool_] = np.all(defined, axis=1)
     n = table.shape[1]
     for start, counts in _resample_counts(n, resamples, seed):
         stop = start + len(counts)

@@ -1,0 +1,267 @@
+"""Whether runs, truth, judgments and vectors belong together; else what does not fit, and why."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from semrecall.data import Ids, Judgments, Run, Vectors
+from semrecall.data.ids import concatenate, ids, unify
+from semrecall.errors import InputError, MismatchError, SemrecallWarning
+from semrecall.exact import rescore
+
+__all__ = ["Inputs", "named_runs"]
+
+
+@dataclass
+class Inputs:
+    """What is compared: runs by name, truth, judgments, and a run over the quantised codes."""
+
+    runs: dict[str, Run]
+    truth: Run | None
+    judgments: Judgments | None
+    codes: Run | None
+    deleted: Ids | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def parts(self) -> dict[str, Run]:
+        """Every run by what it is called in a message."""
+        named = {f"run {name!r}": run for name, run in self.runs.items()}
+        if self.codes is not None:
+            named["run over the codes"] = self.codes
+        if self.truth is not None:
+            named["truth"] = self.truth
+        return named
+
+    def check(self) -> None:
+        """Raise MismatchError where spaces differ or no query is common."""
+        _check_spaces(self.parts(), self.truth)
+        _check_queries(self.runs, self.truth, self.judgments)
+
+    def rescore(self, base: Any, queries: Any) -> None:
+        """Replace all scores by exact ones; first check that the vectors are the right ones."""
+        if base is None or queries is None:
+            raise InputError(
+                f"{'queries' if base is None else 'base'} vectors were given alone; "
+                "expected base and queries, to recompute the scores"
+            )
+        vectors = {"base": _as_vectors(base), "queries": _as_vectors(queries)}
+        for what, run in self.parts().items():
+            _check_identity(what, run, vectors)
+        space = next((r.space for r in self.parts().values() if r.space is not None), None)
+        if space is None:
+            raise InputError(
+                "neither the truth nor a run says in which space its scores are",
+                hint="say it: Run.from_arrays(..., space=...), or --space ip, cosine or l2",
+            )
+
+        def exact(run: Run) -> Run:
+            scored = rescore(run, vectors["base"], vectors["queries"], space)
+            # What was no result before (a NaN score beside a padded id) does not become one.
+            assert scored.flat_scores is not None
+            return scored.replace(flat_scores=np.where(run.valid, scored.flat_scores, np.nan))
+
+        self.runs = {name: exact(run) for name, run in self.runs.items()}
+        self.codes = None if self.codes is None else exact(self.codes)
+        if self.truth is not None and not _is_exact(self.truth):
+            self.truth = exact(self.truth)
+
+    def drop(self, deleted: Any) -> None:
+        """Take deleted documents out of truth and judgments."""
+        self.deleted = ids(deleted, what="deleted ids")
+        if self.judgments is not None:
+            gone, judged = unify(self.deleted, self.judgments.documents)
+            self.judgments = self.judgments.select(~np.isin(judged, gone))
+        if self.truth is not None:
+            before = self.truth.depth
+            self.truth = self.truth.without(self.deleted)
+            self.notes.append(
+                f"without {len(self.deleted):,} deleted documents the truth is known to depth "
+                f"{self.truth.depth:,} (before: {before:,})"
+            )
+
+
+def named_runs(runs: Any) -> dict[str, Run]:
+    """Runs by name: from one run, a mapping, or a list, with a second of one name renamed."""
+    if isinstance(runs, Run):
+        return {runs.name or "run": runs}
+    if isinstance(runs, Mapping):
+        named = {str(name): run for name, run in runs.items()}
+    else:
+        named = {}
+        for position, run in enumerate(runs, start=1):
+            name = getattr(run, "name", "") or f"run {position}"
+            again = 2
+            unique = name
+            while unique in named:
+                unique, again = f"{name}#{again}", again + 1
+            named[unique] = run
+    if not named:
+        raise InputError("no run to evaluate; expected at least one")
+    for name, run in named.items():
+        if not isinstance(run, Run):
+            raise InputError(
+                f"run {name!r} is a {type(run).__name__}; expected a Run",
+                hint="make one with Run.from_arrays, Run.from_dict or Run.from_frame",
+            )
+    return named
+
+
+def _as_vectors(values: Any) -> Vectors:
+    """Vectors from Vectors, an array, or the path of a file."""
+    if isinstance(values, str | Path):
+        from semrecall.formats import read_vectors
+
+        return read_vectors(values)
+    return Vectors.of(values)
+
+
+def _check_identity(what: str, run: Run, vectors: Mapping[str, Vectors | None]) -> None:
+    """Raise MismatchError where `run` was made from other data than the `vectors` at hand.
+
+    vectors: {"base": ..., "queries": ...}, None where they are not at hand.
+    """
+    faults = []
+    for part, found in vectors.items():
+        known = run.identity.get(part)
+        if found is None or not isinstance(known, Mapping):
+            continue
+        difference = _difference(known, found)
+        if difference:
+            faults.append(f"the {part} vectors are not those of the {what}: {difference}")
+    if faults:
+        raise MismatchError(
+            "; ".join(faults),
+            hint="use the files it was made from, or make it again from these (semrecall truth)",
+        )
+
+
+def _difference(known: Mapping[str, Any], found: Vectors) -> str | None:
+    plain = {
+        "rows": found.length,
+        "dimension": found.dimension,
+        "dtype": found.dtype.name,
+    }
+    for key, value in plain.items():
+        if value is not None and key in known and str(known[key]) != str(value):
+            return f"{key} {_figure(value)}, expected {_figure(known[key])}"
+    fingerprint = known.get("fingerprint")
+    if fingerprint and found.matrix is not None and fingerprint != found.fingerprint:
+        return (
+            "same shape and type, but other values "
+            f"(fingerprint {found.fingerprint[:8]}, expected {str(fingerprint)[:8]})"
+        )
+    return None
+
+
+def _figure(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _check_spaces(parts: Mapping[str, Run], truth: Run | None) -> None:
+    """Raise MismatchError where a run is in another space than the truth, or two runs differ."""
+    spaces = {name: run.space for name, run in parts.items() if run.space is not None}
+    if truth is not None and truth.space is not None:
+        for name, found in spaces.items():
+            if found != truth.space:
+                raise MismatchError(
+                    f"{name} has scores in space {found}, the truth in space {truth.space}",
+                    hint="compare results with the exact neighbours of the same space",
+                )
+    if len(set(spaces.values())) > 1:
+        said = ", ".join(f"{name}: {found}" for name, found in spaces.items())
+        raise MismatchError(f"the runs are in different spaces ({said})")
+
+
+def _check_queries(runs: Mapping[str, Run], truth: Run | None, judgments: Judgments | None) -> None:
+    """Raise MismatchError for a run without any query of truth and judgments, with hints."""
+    first, source = (truth, "truth") if truth is not None else (judgments, "judgments")
+    if first is None:
+        return
+    if truth is not None and judgments is not None:
+        _require_common(truth.queries, judgments.queries, "the truth", "judgments", [])
+    known = [part.documents for part in (truth, judgments) if part is not None]
+    for name, run in runs.items():
+        if len(run) == 0:
+            warnings.warn(f"run {name!r} has no results at all", SemrecallWarning, stacklevel=4)
+            continue
+        documents = [first.documents, run.documents]
+        _require_common(run.queries, first.queries, f"run {name!r}", source, documents)
+        _warn_of_strange_documents(name, run, known)
+
+
+def _require_common(
+    left: Ids, right: Ids, left_name: str, right_name: str, documents: list[Ids]
+) -> None:
+    if len(left) == 0 or len(right) == 0 or _share(left, right) > 0:
+        return
+    distinct = len(np.unique(left.codes))
+    if documents and _share(left, documents[0]) > 0.5 and _share(right, documents[1]) > 0.5:
+        hint = f"its query ids are document ids in the {right_name}: are two columns swapped?"
+    else:
+        hint = _hint(left, right) or "are these files of the same queries?"
+    raise MismatchError(
+        f"0 of {distinct:,} query ids of {left_name} occur in the {right_name}: "
+        f"{left_name} has {_example(left)}, the {right_name} {_example(right)}",
+        hint=hint,
+    )
+
+
+def _warn_of_strange_documents(name: str, run: Run, documents: list[Ids]) -> None:
+    known = concatenate(documents)
+    results = run.documents[~run.documents.missing]
+    if len(results) == 0 or len(known) == 0 or _share(results, known) > 0:
+        return
+    hint = _hint(results, known)
+    warnings.warn(
+        f"no document id of run {name!r} occurs in truth or judgments: the run has "
+        f"{_example(results)}, they have {_example(known)}" + (f"; {hint}" if hint else ""),
+        SemrecallWarning,
+        stacklevel=4,
+    )
+
+
+def _share(left: Ids, right: Ids) -> float:
+    """Which share of the entries of `left` occurs in `right`."""
+    ours, theirs = unify(left, right)
+    return float(np.isin(ours, theirs).mean()) if len(ours) else 0.0
+
+
+def _example(column: Ids) -> str:
+    shown = [repr(v) for v in column[:2]]
+    return ", ".join(shown) + (", ..." if len(column) > 2 else "")
+
+
+#: What may be done to ids so that they match, and how to say that it was not done.
+_REPAIRS: tuple[tuple[str, Callable[[str], str]], ...] = (
+    ("leading zeros", lambda s: s.lstrip("0") or "0"),
+    ("blanks around them", str.strip),
+    ("upper and lower case", str.casefold),
+    ("their Unicode form (NFC or NFD)", lambda s: unicodedata.normalize("NFC", s)),
+    ("letters before the number", lambda s: re.sub(r"^[^0-9]+(?=[0-9]+$)", "", s)),
+    ("what stands before the last slash", lambda s: s.rsplit("/", 1)[-1]),
+    ("a file name's ending", lambda s: re.sub(r"\.[A-Za-z0-9]{1,5}$", "", s)),
+)
+
+
+def _hint(left: Ids, right: Ids, limit: int = 10_000) -> str | None:
+    """What would make the ids of two columns match."""
+    ours = set(left[:limit].strings().tolist())
+    theirs = set(right.strings().tolist())
+    for difference, repair in _REPAIRS:
+        matching = {repair(i) for i in ours} & {repair(i) for i in theirs}
+        if matching:
+            return f"{len(matching):,} ids would match if they did not differ in {difference}"
+    return None
+
+
+def _is_exact(truth: Run) -> bool:
+    """Whether the scores of a truth are exact and, by its identity, of the vectors at hand."""
+    return truth.scores_by == "exact" and {"base", "queries"} <= set(truth.identity)

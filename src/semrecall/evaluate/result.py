@@ -1,0 +1,378 @@
+"""Result: the values of several measures for several runs, and what is to be said about them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from semrecall.data import Ids, Run, Scores
+from semrecall.data.frames import to_library
+from semrecall.data.ids import codes_in, unify
+from semrecall.errors import InputError, MeasureError
+from semrecall.evaluate.slices import Semantic, Slice
+from semrecall.evaluate.split import LossSplit
+from semrecall.measures import Measure, parse
+from semrecall.registry import did_you_mean
+from semrecall.stats.intervals import RESAMPLES, mean_interval, resampled_means
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from semrecall.measures import Problem
+    from semrecall.space import Space
+
+__all__ = ["Missed", "Result", "RunCounts", "Summary"]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One measure of one run over one group of queries (all of them when `column` is "").
+
+    Statistics are over the n queries with a value; NaN where there are none. micro: the pooled
+    ratio (sum of hits over sum of sizes) where sizes differ between queries, else None.
+    at_one and at_zero: the share of queries whose value is exactly 1, exactly 0.
+    """
+
+    run: str
+    measure: str
+    column: str
+    group: str
+    mean: float
+    low: float
+    high: float
+    sd: float
+    median: float
+    p1: float
+    p5: float
+    p10: float
+    at_one: float
+    at_zero: float
+    n: int
+    left_out: Mapping[str, int]
+    micro: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunCounts:
+    """What a run delivered beside its values, over all queries asked.
+
+    not_answered: queries without a row. only_in_run: queries nobody asked about, left out.
+    repeats, missing: results not counted, within the rows. violations: results where the truth
+    is empty. deleted: results that are deleted documents.
+    """
+
+    queries: int
+    not_answered: int
+    only_in_run: int
+    repeats: int
+    missing: int
+    violations: int
+    deleted: int = 0
+
+
+@dataclass(frozen=True)
+class Missed:
+    """A true neighbour that a run did not return: its id, its rank from 1, grade (NaN: none)."""
+
+    document: str | int
+    rank: int
+    grade: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result:
+    """Values of measures for runs over the same queries. Made by `evaluate`.
+
+    `result["recall@100"]` are the Scores of a measure, in any spelling that parses to it; with
+    several runs `result["recall@100", "hnsw"]`.
+
+    runs, measures: names, in the order given. queries: ids, shape (n,).
+    scores: by (run, measure). sizes: how many each query could have hit, (n,), by measure.
+    semantic: how many semantic neighbours each query has; None without truth or judgments.
+    slices: by column. splits: the loss in two parts, where `codes` were given.
+    notes: what a reader should know of all values. seed, confidence: of the intervals.
+    """
+
+    runs: tuple[str, ...]
+    measures: tuple[Measure, ...]
+    queries: Ids
+    scores: Mapping[tuple[str, str], Scores]
+    sizes: Mapping[str, NDArray[np.int64]]
+    counts: Mapping[str, RunCounts]
+    slices: Mapping[str, Slice]
+    splits: tuple[LossSplit, ...]
+    problems: Mapping[str, Problem]
+    run_inputs: Mapping[str, Run]
+    truth: Run | None = None
+    semantic: Semantic | None = None
+    notes: tuple[str, ...] = ()
+    seed: int = 0
+    confidence: float = 0.95
+    resamples: int = RESAMPLES
+    _intervals: dict[tuple[str, str, str, str], tuple[float, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("scores", "sizes", "counts", "slices", "problems", "run_inputs"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+
+    # -- one measure ----------------------------------------------------------------------
+
+    def __getitem__(self, key: str | tuple[str, str]) -> Scores:
+        name, run = key if isinstance(key, tuple) else (key, None)
+        return self.scores[self._run(run), self._measure(name)]
+
+    def mean(self, measure: str, run: str | None = None) -> float:
+        """Mean over the queries where the measure is defined; NaN when it is for none."""
+        return self._scores(measure, run).mean
+
+    def interval(self, measure: str, run: str | None = None) -> tuple[float, float]:
+        """The bootstrap interval (low, high) of the mean; NaN for fewer than two values."""
+        name, run_name = self._measure(measure), self._run(run)
+        return self._interval(run_name, name, "", "")
+
+    def undefined(self, measure: str, run: str | None = None) -> dict[str, int]:
+        """Why queries were left out: {reason: count}, most frequent first."""
+        return self._scores(measure, run).undefined
+
+    def _scores(self, measure: str, run: str | None) -> Scores:
+        return self.scores[self._run(run), self._measure(measure)]
+
+    def _measure(self, name: str) -> str:
+        canonical = str(parse(str(name)))
+        names = [str(m) for m in self.measures]
+        if canonical not in names:
+            raise MeasureError(f"{canonical} was not computed", hint=did_you_mean(canonical, names))
+        return canonical
+
+    def _run(self, name: str | None) -> str:
+        if name is None:
+            if len(self.runs) == 1:
+                return self.runs[0]
+            raise InputError(
+                f"the result has {len(self.runs)} runs; expected the name of one",
+                hint=f'say which: run="{self.runs[0]}", or result["measure", "{self.runs[0]}"]',
+            )
+        if name not in self.runs:
+            raise InputError(f"no run {name!r}", hint=did_you_mean(name, self.runs))
+        return name
+
+    # -- all of them ----------------------------------------------------------------------
+
+    @property
+    def k(self) -> int | None:
+        """The k of the first measure of the index, or of the first with a k."""
+        return leading_k(self.measures)
+
+    @property
+    def space(self) -> Space | None:
+        """The space of the scores; None when no one says."""
+        return next(iter(self.problems.values())).space
+
+    def summary(self, by: str | None = None) -> list[Summary]:
+        """Statistics per measure and run over all queries, or per group of the slice `by`."""
+        column = "" if by is None else self._slice(by).column
+        groups = [""] if by is None else list(self.slices[column].groups)
+        return [
+            self._summary(run, str(measure), column, group)
+            for measure in self.measures
+            for run in self.runs
+            for group in groups
+        ]
+
+    def _slice(self, name: str) -> Slice:
+        if name not in self.slices:
+            raise InputError(
+                f"the result has no slices by {name!r}", hint=did_you_mean(name, self.slices)
+            )
+        return self.slices[name]
+
+    def _mask(self, column: str, group: str) -> NDArray[np.bool_]:
+        if not column:
+            return np.ones(len(self.queries), dtype=bool)
+        return self.slices[column].mask(group)
+
+    def _summary(self, run: str, measure: str, column: str, group: str) -> Summary:
+        mask = self._mask(column, group)
+        scores = _masked(self.scores[run, measure], mask)
+        values = scores.values[scores.defined]
+        low, high = self._interval(run, measure, column, group)
+        quantiles = np.quantile(values, [0.5, 0.01, 0.05, 0.1]) if len(values) else [math.nan] * 4
+        median, p1, p5, p10 = (float(q) for q in quantiles)
+        return Summary(
+            run=run,
+            measure=measure,
+            column=column,
+            group=group,
+            mean=scores.mean,
+            low=low,
+            high=high,
+            sd=float(np.std(values, ddof=1)) if len(values) > 1 else math.nan,
+            median=median,
+            p1=p1,
+            p5=p5,
+            p10=p10,
+            at_one=float(np.mean(values == 1.0)) if len(values) else math.nan,
+            at_zero=float(np.mean(values == 0.0)) if len(values) else math.nan,
+            n=len(values),
+            left_out=scores.undefined,
+            micro=self._micro(run, measure, mask),
+            notes=scores.notes,
+        )
+
+    def _interval(self, run: str, measure: str, column: str, group: str) -> tuple[float, float]:
+        key = (run, measure, column, group)
+        if key not in self._intervals:
+            mask = self._mask(column, group)
+            pairs = [(r, str(m)) for r in self.runs for m in self.measures]
+            table = np.array([self.scores[pair].values[mask] for pair in pairs])
+            draws = resampled_means(table, resamples=self.resamples, seed=self.seed)
+            for pair, values, means in zip(pairs, table, draws, strict=True):
+                self._intervals[(*pair, column, group)] = mean_interval(
+                    values, means, confidence=self.confidence
+                )
+        return self._intervals[key]
+
+    def _micro(self, run: str, measure: str, mask: NDArray[np.bool_]) -> float | None:
+        """Pooled ratio: sizes weigh the queries. None where they are equal, or not known."""
+        if measure not in self.sizes:
+            return None
+        values = self.scores[run, measure].values[mask]
+        sizes = self.sizes[measure][mask]
+        defined = ~np.isnan(values)
+        values, sizes = values[defined], sizes[defined]
+        if len(sizes) == 0 or bool((sizes == sizes[0]).all()):
+            return None
+        # Values are ratios of whole numbers: their products with the sizes are the hits.
+        return float(np.rint(values * sizes).sum() / sizes.sum())
+
+    # -- one query ------------------------------------------------------------------------
+
+    def missed(self, query: int, run: str | None = None) -> list[Missed]:
+        """The true neighbours among the first k that a run did not return for a query (row)."""
+        problem = self.problems[self._run(run)]
+        if self.truth is None or problem.rank is None:
+            return []
+        k = self.k or self.truth.depth
+        neighbours = _row_of(self.truth, self.queries, query)
+        rank = problem.rank[query, : min(k, len(neighbours))]
+        grades = problem.true_grades
+        return [
+            Missed(neighbours[i], i + 1, math.nan if grades is None else float(grades[query, i]))
+            for i in np.flatnonzero((rank < 0) | (rank >= k)).tolist()
+        ]
+
+    def worst(self, measure: str, n: int = 20, run: str | None = None) -> list[int]:
+        """Rows of the n queries with the worst values of a measure, worst first, perfect aside."""
+        canonical = self._measure(measure)
+        lower = next(m.lower_is_better for m in self.measures if str(m) == canonical)
+        values = self.scores[self._run(run), canonical].values
+        key = -values if lower else values
+        order = np.lexsort((np.arange(len(key)), key))
+        perfect = 0.0 if lower else 1.0
+        return [i for i in order.tolist() if not math.isnan(key[i]) and values[i] != perfect][:n]
+
+    # -- out ------------------------------------------------------------------------------
+
+    def to_arrow(self) -> Any:
+        """An arrow table: query, slice columns, run (where there are several), measure, value.
+
+        value is null where the measure is undefined.
+        """
+        import pyarrow as pa
+
+        pairs = [(str(m), r) for m in self.measures for r in self.runs]
+        n = len(self.queries)
+        rows = np.tile(np.arange(n), len(pairs))
+        columns: dict[str, Any] = {"query": self.queries[rows].to_arrow()}
+        for column, part in self.slices.items():
+            columns[column] = pa.array(part.labels * len(pairs), type=pa.string())
+        if len(self.runs) > 1:
+            columns["run"] = pa.array([r for _, r in pairs for _ in range(n)], type=pa.string())
+        columns["measure"] = pa.array([m for m, _ in pairs for _ in range(n)], type=pa.string())
+        flat = [self.scores[r, m].values for m, r in pairs]
+        values = np.concatenate(flat) if flat else np.empty(0)
+        columns["value"] = pa.array(values, mask=np.isnan(values))
+        return pa.table(columns)
+
+    def to_frame(self, library: str = "pandas") -> Any:
+        """The table of `to_arrow` as a frame: "pandas", "polars" or "arrow"."""
+        return to_library(self.to_arrow(), library)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the values per query, as plain mappings and lists (for JSON)."""
+        from semrecall.evaluate.document import document
+
+        return document(self)
+
+    def to_html(self, path: str | Path, **options: Any) -> None:
+        """Write one self-contained HTML file; options as in `semrecall.report.write_html`."""
+        # Loaded by name: the report stands above, and reads nothing but a Result.
+        import importlib
+
+        importlib.import_module("semrecall.report").write_html(self, path, **options)
+
+    def __str__(self) -> str:
+        from semrecall.evaluate.table import text
+
+        return text(self)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(
+            f"{m} {self.scores[self.runs[0], str(m)].mean:.4f}" for m in self.measures
+        )
+        several = f", first of {len(self.runs)} runs" if len(self.runs) > 1 else ""
+        return f"Result({len(self.queries):,} queries: {shown}{several})"
+
+    @cached_property
+    def versions(self) -> dict[str, str]:
+        """Versions of what computed the values."""
+        import platform
+        from importlib.metadata import version
+
+        return {
+            "semrecall": version("semrecall"),
+            "numpy": version("numpy"),
+            "python": platform.python_version(),
+        }
+
+
+def leading_k(measures: Sequence[Measure]) -> int | None:
+    """The k of the first measure of the index layer, else of the first that has one."""
+    of_index = [m.k for m in measures if m.k is not None and m.layer == "index"]
+    others = [m.k for m in measures if m.k is not None]
+    return next(iter(of_index + others), None)
+
+
+def _masked(scores: Scores, mask: NDArray[np.bool_]) -> Scores:
+    if bool(mask.all()):
+        return scores
+    rows = np.flatnonzero(mask)
+    return Scores(
+        scores.measure,
+        scores.queries[rows],
+        scores.values[rows],
+        tuple(scores.reasons[i] for i in rows.tolist()),
+        scores.notes,
+    )
+
+
+def _row_of(run: Run, queries: Ids, query: int) -> Ids:
+    """The valid, distinct results of a run for a query, best first."""
+    wanted, known = unify(queries[query : query + 1], run.queries)
+    row = int(codes_in(wanted, known)[0])
+    if row < 0:
+        return Ids(np.empty(0, dtype=np.int64))
+    part = slice(int(run.offsets[row]), int(run.offsets[row + 1]))
+    valid = run.documents[part][run.valid[part]]
+    _, first = np.unique(valid.codes, return_index=True)
+    chosen = valid[np.sort(first)]
+    assert isinstance(chosen, Ids)
+    return chosen

@@ -1,0 +1,210 @@
+"""A Result as a table of plain text, at most 100 columns wide."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from semrecall.evaluate.text import aligned, display_width, number, one_line, plural
+
+if TYPE_CHECKING:
+    from semrecall.evaluate.result import Result, RunCounts, Summary
+
+__all__ = ["count_lines", "left_out_lines", "note_lines", "remarks", "text"]
+
+WIDTH = 100
+_NAME_WIDTH = 30
+
+
+def _interval(row: Summary) -> str:
+    if math.isnan(row.low):
+        return "-"
+    return f"{number(row.low)} to {number(row.high)}"
+
+
+def _share(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.1%}"
+
+
+#: Heading, text of a row, and how soon the column goes when the line is too long (0: never).
+_COLUMNS: tuple[tuple[str, Callable[[Summary], str], int], ...] = (
+    ("mean", lambda r: number(r.mean), 0),
+    ("{confidence} interval", _interval, 0),
+    ("sd", lambda r: number(r.sd, 3), 3),
+    ("median", lambda r: number(r.median, 3), 2),
+    ("p10", lambda r: number(r.p10, 3), 4),
+    ("p5", lambda r: number(r.p5, 3), 1),
+    ("p1", lambda r: number(r.p1, 3), 5),
+    ("at 1", lambda r: _share(r.at_one), 0),
+    ("at 0", lambda r: _share(r.at_zero), 0),
+    ("queries", lambda r: f"{r.n:,}", 0),
+    ("left out", lambda r: f"{sum(r.left_out.values()):,}" if r.left_out else "", 0),
+)
+
+
+def text(result: Result) -> str:
+    """The table, the slices, the split of the loss, and under them what is to be said."""
+    lines = [_opening(result), ""]
+    lines += _block(result, result.summary())
+    for column, part in result.slices.items():
+        about = f", the {part.about}" if part.about else ""
+        lines += ["", f"by {column}{about}"]
+        lines += _block(result, result.summary(by=column))
+    lines += _split(result)
+    lines += ["", *remarks(result)]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _opening(result: Result) -> str:
+    parts = [plural(len(result.queries), "query", "queries")]
+    if len(result.runs) == 1:
+        parts.insert(0, _short(result.runs[0]))
+    if result.truth is not None:
+        parts.append(f"truth to depth {result.truth.depth:,}")
+    if result.space is not None:
+        parts.append(f"space {result.space}")
+    return ", ".join(parts)
+
+
+def _short(name: str, width: int = _NAME_WIDTH) -> str:
+    name = one_line(name)
+    if display_width(name) <= width:
+        return name
+    # The end of a name tells settings apart as often as its start.
+    return name[: width // 2] + "…" + name[-(width // 2 - 1) :]
+
+
+def _block(result: Result, rows: list[Summary]) -> list[str]:
+    """Rows as text: measures as headings where several rows belong to one."""
+    headed = len(result.runs) > 1 or bool(rows and rows[0].column)
+    names = []
+    for row in rows:
+        parts = [row.group] if row.column else []
+        if len(result.runs) > 1:
+            parts.append(_short(row.run))
+        names.append("  " + "  ".join(_short(p) for p in parts) if headed else row.measure)
+    confidence = f"{result.confidence * 100:.4g}%"
+    columns = [
+        (head.format(confidence=confidence), cell, drop)
+        for head, cell, drop in _COLUMNS
+        if head != "left out" or any(row.left_out for row in rows)
+    ]
+    while True:
+        cells = [["", *(head for head, _, _ in columns)]]
+        cells += [
+            [name, *(cell(row) for _, cell, _ in columns)]
+            for name, row in zip(names, rows, strict=True)
+        ]
+        lines = aligned(cells, [False] + [True] * len(columns))
+        widest = max((drop for _, _, drop in columns), default=0)
+        if max(map(display_width, lines)) <= WIDTH or widest == 0:
+            break
+        columns = [c for c in columns if c[2] != widest]
+    if not headed:
+        return lines
+    grouped, previous = lines[:1], None
+    for row, line in zip(rows, lines[1:], strict=True):
+        if row.measure != previous:
+            grouped.append(row.measure)
+            previous = row.measure
+        grouped.append(line)
+    return grouped
+
+
+def _split(result: Result) -> list[str]:
+    if not result.splits:
+        return []
+    cells = [["", "quantisation", "+ index search", "= total loss", "queries"]]
+    for split in result.splits:
+        name = (
+            f"{_short(split.run_name)}  {split.measure}" if len(result.runs) > 1 else split.measure
+        )
+        parts = (split.mean_quantisation, split.mean_index, split.mean_total)
+        cells.append([name, *(number(p) for p in parts), f"{split.n:,}"])
+    return ["", "where it is lost", *aligned(cells, [False] + [True] * 4)]
+
+
+def remarks(result: Result) -> list[str]:
+    """What stands under the table: who was left out, pooled values, counts, notes, the seed."""
+    lines = left_out_lines(result)
+    for row in result.summary():
+        if row.micro is not None:
+            of_run = f" of {_short(row.run)}" if len(result.runs) > 1 else ""
+            lines.append(
+                f"{row.measure}{of_run} pooled over queries (their sizes differ): "
+                f"{number(row.micro)}"
+            )
+    lines += count_lines(result)
+    lines += note_lines(result)
+    lines.append(
+        f"intervals: {result.confidence * 100:.4g}%, bootstrap over queries, "
+        f"{result.resamples:,} resamples, seed {result.seed}"
+    )
+    return lines
+
+
+def left_out_lines(result: Result) -> list[str]:
+    """How many queries were left out of each mean and why, one line a measure (and run)."""
+    said: dict[tuple[str, str], list[str]] = {}
+    for row in result.summary():
+        if row.left_out:
+            why = "; ".join(f"{count:,} {reason}" for reason, count in row.left_out.items())
+            said.setdefault((row.measure, why), []).append(row.run)
+    lines = []
+    for (measure, why), runs in said.items():
+        of_runs = "" if len(runs) == len(result.runs) else f" ({', '.join(map(_short, runs))})"
+        lines.append(f"left out of {measure}{of_runs}: {why}")
+    return lines
+
+
+def note_lines(result: Result) -> list[str]:
+    """What a reader should know of the values: of all, then of single measures."""
+    said: dict[tuple[str, str], list[str]] = {}
+    for row in result.summary():
+        for note in (*row.notes, *_equal_values(row, result.confidence)):
+            said.setdefault((row.measure, note), []).append(row.run)
+    lines = [f"note: {note}" for note in result.notes]
+    for (measure, note), runs in said.items():
+        of_runs = "" if len(runs) == len(result.runs) else f" of {', '.join(map(_short, runs))}"
+        lines.append(f"note: {measure}{of_runs}: {note}")
+    return lines
+
+
+def _equal_values(row: Summary, confidence: float) -> list[str]:
+    """An interval of no width is not certainty: say what so few equal values cannot exclude."""
+    if row.n < 2 or row.low != row.high:
+        return []
+    others = 1 - (1 - confidence) ** (1 / row.n)
+    if others < 0.01:
+        return []
+    return [f"all {row.n:,} values are equal; up to {others:.0%} of other queries may still differ"]
+
+
+def count_lines(result: Result) -> list[str]:
+    """What the runs delivered beside their values, one line a run with something to say."""
+    lines = []
+    for run, counts in result.counts.items():
+        said = _counts(counts)
+        if said:
+            lines.append(f"{_short(run)}: {', '.join(said)}")
+    return lines
+
+
+def _counts(counts: RunCounts) -> list[str]:
+    of = plural(counts.not_answered, "query", "queries")
+    said = [
+        (counts.missing, f"{plural(counts.missing, 'missing result')}"),
+        (counts.repeats, f"{plural(counts.repeats, 'repeated result')} dropped"),
+        (
+            counts.violations,
+            f"{plural(counts.violations, 'result')} where the truth is empty (a violation)",
+        ),
+        (counts.deleted, f"{plural(counts.deleted, 'result')} that are deleted documents"),
+        (counts.not_answered, f"{of} not answered (they score 0)"),
+        (
+            counts.only_in_run,
+            f"{plural(counts.only_in_run, 'query', 'queries')} only in the run, left out",
+        ),
+    ]
+    return [line for count, line in said if count]
