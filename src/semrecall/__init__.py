@@ -1,1 +1,105 @@
-"""semrecall: measure what a vector search really loses."""
+"""semrecall: measure what a vector search really loses.
+
+The names below are loaded on first use, so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from semrecall.benchmark import build, codes_truth, search
+    from semrecall.check import check
+    from semrecall.data import Cost, Judgments, Run, Scores, Vectors
+    from semrecall.errors import SemrecallError, SemrecallWarning
+    from semrecall.evaluate import Result, evaluate
+    from semrecall.exact import rescore
+    from semrecall.formats import read, write
+    from semrecall.measures import measure, measures, parse
+    from semrecall.space import space
+    from semrecall.systems import open_system
+    from semrecall.tolerance import tolerance
+    from semrecall.truth import truth
+
+_HOME = {
+    "Cost": "data",
+    "Judgments": "data",
+    "Result": "evaluate",
+    "Run": "data",
+    "Scores": "data",
+    "SemrecallError": "errors",
+    "SemrecallWarning": "errors",
+    "Vectors": "data",
+    "build": "benchmark",
+    "check": "check",
+    "codes_truth": "benchmark",
+    "evaluate": "evaluate",
+    "measure": "measures",
+    "measures": "measures",
+    "open_system": "systems",
+    "parse": "measures",
+    "read": "formats",
+    "rescore": "exact",
+    "search": "benchmark",
+    "space": "space",
+    "tolerance": "tolerance",
+    "truth": "truth",
+    "write": "formats",
+}
+
+__all__ = [
+    "Cost",
+    "Judgments",
+    "Result",
+    "Run",
+    "Scores",
+    "SemrecallError",
+    "SemrecallWarning",
+    "Vectors",
+    "__version__",
+    "build",
+    "check",
+    "codes_truth",
+    "evaluate",
+    "measure",
+    "measures",
+    "open_system",
+    "parse",
+    "read",
+    "rescore",
+    "search",
+    "space",
+    "tolerance",
+    "truth",
+    "write",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("semrecall")
+    if name not in _HOME:
+        raise AttributeError(f"module 'semrecall' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"semrecall.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+class _FrontDoor(ModuleType):
+    """Importing a submodule binds its name here; where a function has that name, it stays."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOME and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _FrontDoor

@@ -61,7 +61,10 @@ class Space:
         return np.asarray(values >= limit if self.higher_is_nearer else values <= limit)
 
     def exact_scores(
-        self, base_rows: NDArray[Any], query: NDArray[Any], query_norms: ArrayLike | None = None
+        self,
+        base_rows: NDArray[Any],
+        query: NDArray[Any],
+        query_norms: NDArray[np.float64] | None = None,
     ) -> NDArray[np.float64]:
         """Scores of rows (m, d) against one query (d,), or each against its own (m, d), in float64.
 

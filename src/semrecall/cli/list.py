@@ -1,0 +1,62 @@
+"""semrecall list: the measures, systems and file formats."""
+
+from __future__ import annotations
+
+import click
+
+from semrecall.cli.tables import format_option
+
+
+@click.command("list")
+@click.argument(
+    "what", type=click.Choice(["measures", "systems", "formats"]), required=False, default=None
+)
+@format_option
+def command(what: str | None, format: str) -> None:  # noqa: A002
+    """List the measures, systems and file formats that semrecall knows.
+
+    Without an argument, all three.
+    """
+    from semrecall.cli.tables import print_rows
+
+    tables = {"measures": _measures, "systems": _systems, "formats": _formats}
+    if what is None and format == "json":
+        import json
+
+        click.echo(json.dumps({name: rows() for name, rows in tables.items()}, indent=2))
+        return
+    for position, (name, rows) in enumerate(tables.items()):
+        if what not in (None, name):
+            continue
+        if what is None:
+            click.echo(("\n" if position else "") + name.capitalize() + "\n")
+        print_rows(rows(), format)
+
+
+def _measures() -> list[dict[str, str]]:
+    from semrecall.measures import measures
+
+    return [{"measure": m.usage, "layer": m.layer, "about": m.about} for m in measures()]
+
+
+def _systems() -> list[dict[str, str]]:
+    from semrecall.registry import system_entries
+
+    return [
+        {"system": name, "extra": entry.extra or "", "about": entry.about}
+        for name, entry in system_entries().items()
+    ]
+
+
+def _formats() -> list[dict[str, str]]:
+    from semrecall.formats import formats
+
+    return [
+        {
+            "format": name,
+            "files": " ".join(form.suffixes),
+            "holds": ", ".join(form.read),
+            "about": form.about,
+        }
+        for name, form in formats().items()
+    ]
