@@ -6,6 +6,7 @@ was wrong, 130 interrupted. A command's module is imported only when that comman
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import sys
@@ -81,7 +82,8 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run the command line; every fault becomes one readable message and an exit status."""
-    warnings.showwarning = _show_warning
+    # Wrapped: who reads the documentation of warnings.showwarning still finds it (the demo does).
+    warnings.showwarning = functools.wraps(warnings.showwarning)(_show_warning)
     try:
         status = cli.main(prog_name="semrecall", standalone_mode=False)
     except click.exceptions.Exit as done:

@@ -149,7 +149,7 @@ def _write_report(story: Sweep, path: str) -> None:
     from semrecall.errors import MissingExtra
 
     try:
-        story.result.to_html(
+        story.shown.to_html(
             path,
             query_texts=story.problem.questions,
             document_texts=story.problem.documents,
@@ -158,4 +158,5 @@ def _write_report(story: Sweep, path: str) -> None:
     except MissingExtra as error:
         click.echo(f"\nno report: {error.message} ({error.hint})", err=True)
         return
-    click.echo(f"\nThe report with distributions, slices and worst questions: {path}")
+    shown = story.shown.runs[0]
+    click.echo(f"\nThe report of {shown}, with distributions, slices, worst questions: {path}")

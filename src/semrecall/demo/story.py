@@ -10,6 +10,7 @@ import csv
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import Any
 
 from semrecall.benchmark import codes_truth, search
 from semrecall.data import Cost, Judgments, Run, Vectors
@@ -24,6 +25,7 @@ __all__ = ["MEASURES", "Cheapest", "Example", "Problem", "Sweep", "load", "sweep
 K = 20
 FACTORY = "IVF128,SQ8"
 NPROBES = (1, 2, 4, 8, 16, 32, 64, 128)
+SHOWN = 16
 RECALL, SEMANTIC, TOLERANT = MEASURES = (f"recall@{K}", f"srecall@{K}", f"trecall@{K}")
 
 
@@ -46,11 +48,16 @@ class Problem:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Every setting, searched and measured. `result` has one run per nprobe, named by it."""
+    """Every setting, searched and measured.
+
+    result: one run per nprobe, named by it. shown: the setting that the report is about, by
+    group of semantic neighbours and by topic, its loss split into quantisation and search.
+    """
 
     problem: Problem
     result: Result
     costs: Mapping[str, Cost]
+    shown: Result
 
     def cheapest(self, measure: str, target: float) -> Cheapest | None:
         """The setting with the fewest distance computations whose mean reaches the target."""
@@ -66,7 +73,7 @@ class Sweep:
 
         Among the settings of the sweep, the middle ones first: they are what people run.
         """
-        for nprobe in sorted(NPROBES, key=lambda n: abs(n - 8)):
+        for nprobe in sorted(NPROBES, key=lambda n: abs(n - SHOWN)):
             run = name_of(nprobe)
             recall = self.result[RECALL, run].values
             semantic = self.result[SEMANTIC, run].values
@@ -143,18 +150,21 @@ def sweep(problem: Problem, said: Callable[[str], None] = lambda line: None) -> 
         name = name_of(nprobe)
         runs[name], costs[name] = search(system, problem.queries, K, nprobe=nprobe)
         said(f"searched with {name}")
-    result = evaluate(
-        runs,
+    given: dict[str, Any] = {
+        "truth": problem.truth,
+        "judgments": problem.judgments,
+        "base": problem.base,
+        "queries": problem.queries,
+    }
+    shown = evaluate(
+        {name_of(SHOWN): runs[name_of(SHOWN)]},
         MEASURES,
-        truth=problem.truth,
-        judgments=problem.judgments,
-        base=problem.base,
-        queries=problem.queries,
         columns=problem.topics,
         by=["sn", "topic"],
         codes=codes_truth(system, problem.queries, K),
+        **given,
     )
-    return Sweep(problem, result, costs)
+    return Sweep(problem, evaluate(runs, MEASURES, **given), costs, shown)
 
 
 def name_of(nprobe: int) -> str:
