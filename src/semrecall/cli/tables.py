@@ -127,6 +127,8 @@ def _csv(keys: list[str], values: list[list[Any]]) -> str:
     def exact(value: Any) -> Any:
         if value is None or (_is_number(value) and value != value):
             return ""
+        if isinstance(value, Mapping | list | tuple) and not value:
+            return ""
         if isinstance(value, bool | str) or _is_number(value):
             return value.item() if hasattr(value, "item") else value
         return cell(value, digits=17)

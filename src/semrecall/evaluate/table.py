@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from semrecall.evaluate.text import aligned, display_width, number, one_line, plural
+from semrecall.evaluate.text import aligned, display_width, number, one_line, plural, share
 
 if TYPE_CHECKING:
     from semrecall.evaluate.result import Result, RunCounts, Summary
@@ -23,10 +23,6 @@ def _interval(row: Summary) -> str:
     return f"{number(row.low)} to {number(row.high)}"
 
 
-def _share(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.1%}"
-
-
 #: Heading, text of a row, and how soon the column goes when the line is too long (0: never).
 _COLUMNS: tuple[tuple[str, Callable[[Summary], str], int], ...] = (
     ("mean", lambda r: number(r.mean), 0),
@@ -36,8 +32,8 @@ _COLUMNS: tuple[tuple[str, Callable[[Summary], str], int], ...] = (
     ("p10", lambda r: number(r.p10, 3), 4),
     ("p5", lambda r: number(r.p5, 3), 1),
     ("p1", lambda r: number(r.p1, 3), 5),
-    ("at 1", lambda r: _share(r.at_one), 0),
-    ("at 0", lambda r: _share(r.at_zero), 0),
+    ("at 1", lambda r: share(r.at_one), 0),
+    ("at 0", lambda r: share(r.at_zero), 0),
     ("queries", lambda r: f"{r.n:,}", 0),
     ("left out", lambda r: f"{sum(r.left_out.values()):,}" if r.left_out else "", 0),
 )

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["aligned", "cell", "display_width", "number", "one_line", "plural"]
+__all__ = ["aligned", "cell", "display_width", "number", "one_line", "plural", "share"]
 
 #: What stands where there is no value.
 NOTHING = "-"
@@ -30,6 +30,17 @@ def number(value: int | float | None, digits: int = 4) -> str:
         # 0.99999 is not 1: show as many nines as it takes.
         return number(value, digits + 1) if digits < 15 else repr(value)
     return text
+
+
+def share(value: float) -> str:
+    """A share in percent with one decimal; what is not exactly none or all never looks like it."""
+    if math.isnan(value):
+        return NOTHING
+    if 0 < value < 0.0005:
+        return "<0.1%"
+    if 0.9995 <= value < 1:
+        return ">99.9%"
+    return f"{value:.1%}"
 
 
 def cell(value: Any, digits: int = 4) -> str:

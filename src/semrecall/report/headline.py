@@ -1,0 +1,89 @@
+"""The answer in one sentence."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from semrecall.evaluate.text import number, one_line
+
+if TYPE_CHECKING:
+    from semrecall.evaluate import Result
+
+__all__ = ["headline", "percent"]
+
+#: What a run loses, by measure: the most telling first.
+_LOST = {
+    "srecall": "of the relevant neighbours",
+    "trecall": "of the neighbours beyond tolerance",
+    "recall": "of the exact neighbours",
+}
+
+
+def headline(result: Result) -> str:
+    """One sentence: what the index loses, and what plain recall would have made of it."""
+    telling = next((n for n in _LOST if _first(result, n) is not None), None)
+    if telling is None:
+        return _of_any(result)
+    measure = _first(result, telling)
+    assert measure is not None
+    recall = _first(result, "recall") if telling != "recall" else None
+    if len(result.runs) == 1:
+        return _loss("The index", result, result.runs[0], telling, measure, recall) + "."
+    means = {run: result.mean(measure, run) for run in result.runs}
+    known = [run for run in result.runs if not math.isnan(means[run])]
+    if not known:
+        return f"No query has a value of {measure}."
+    if len(result.runs) == 2 and len(known) == 2:
+        both = (_loss(one_line(r), result, r, telling, measure, recall) for r in known)
+        return ", and ".join(both) + "."
+    best = max(known, key=lambda run: means[run])
+    loss = _loss(one_line(best), result, best, telling, measure, recall)
+    return f"Of {len(result.runs)} runs {loss}: the least of all."
+
+
+def _first(result: Result, name: str) -> str | None:
+    return next((str(m) for m in result.measures if m.name == name), None)
+
+
+def _loss(
+    who: str, result: Result, run: str, telling: str, measure: str, recall: str | None
+) -> str:
+    lost = 1 - result.mean(measure, run)
+    if math.isnan(lost):
+        sentence = f"{who} cannot be judged, because {measure} is undefined for every query"
+    else:
+        sentence = f"{who} loses {percent(lost)} {_LOST[telling]}"
+    if recall is None or math.isnan(result.mean(recall, run)):
+        return sentence
+    by_recall = percent(1 - result.mean(recall, run))
+    if len(result.runs) > 1:
+        return f"{sentence} (recall suggests {by_recall})"
+    return f"{sentence}; recall suggests {by_recall}"
+
+
+def _of_any(result: Result) -> str:
+    """For the measures that are no share of something lost: their mean as it is."""
+    measure, run = str(result.measures[0]), result.runs[0]
+    mean = result.mean(measure, run)
+    if math.isnan(mean):
+        return f"No query has a value of {measure}."
+    low, high = result.interval(measure, run)
+    between = "" if math.isnan(low) else f" ({number(low)} to {number(high)})"
+    of_run = f" of {one_line(run)}" if len(result.runs) > 1 else ""
+    return f"{measure}{of_run} is {number(mean)}{between}."
+
+
+def percent(share: float) -> str:
+    """A share with two digits that count: none, 0.04%, 2.1%, 11%; never rounded to 0 or 100%."""
+    if share == 0:
+        return "none"
+    if share == 1:
+        return "all"
+    shown = share * 100
+    if 9.95 <= shown < 99.5:
+        return f"{shown:.0f}%"
+    digits = 1 if shown > 1 else 1 - math.floor(math.log10(abs(shown)))
+    while f"{shown:.{digits}f}" == f"{100:.{digits}f}" and digits < 15:
+        digits += 1
+    return f"{shown:.{digits}f}".rstrip("0").rstrip(".") + "%"
