@@ -98,7 +98,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
 
     Several runs stand side by side. A query in the truth (or, without one, in the judgments)
     that a run lacks scores 0. Exit status: 0 done, 1 a --fail-under was not met, 2 wrong input.
-    """  # noqa: D301
+    """
     from semrecall.evaluate import evaluate
     from semrecall.registry import import_extra
 
@@ -139,13 +139,25 @@ def _read(given: dict[str, Any]) -> tuple[list[Run], Run | None, Judgments | Non
     from semrecall.formats import read_judgments, read_run
 
     options = {key: given[key] for key in ("space", "duplicates", "nan")}
-    runs = [read_run(path, **options) for path in given["runs"]]
+    runs = _distinct([read_run(path, **options) for path in given["runs"]], given["runs"])
     truth = read_run(given["truth"], **options) if given["truth"] else None
     codes = read_run(given["codes"], **options) if given["codes"] else None
     judgments = None
     if given["judgments"]:
         judgments = read_judgments(given["judgments"], conflicts=given["conflicts"])
     return runs, truth, judgments, codes
+
+
+def _distinct(runs: list[Run], paths: list[str]) -> list[Run]:
+    """Runs under names that tell them apart: their own, else those of their files."""
+    from pathlib import Path
+
+    names = [
+        run.name or Path(path).name.split(".")[0] for run, path in zip(runs, paths, strict=True)
+    ]
+    if len(set(names)) < len(names):
+        names = list(paths)
+    return [run.replace(name=name) for run, name in zip(runs, names, strict=True)]
 
 
 def _columns(path: str | None) -> Any:
