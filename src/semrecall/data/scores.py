@@ -67,9 +67,13 @@ class Scores:
 
     @property
     def mean(self) -> float:
-        """Mean of the defined values, summed without rounding error; NaN when there are none."""
-        values = self.values[self.defined]
-        return math.fsum(values) / len(values) if len(values) else math.nan
+        """Mean of the defined values, rounded once; NaN when there are none."""
+        values = self.values[self.defined].tolist()
+        if not values:
+            return math.nan
+        mean = math.fsum(values) / len(values)
+        # The sum was rounded before the division: 95 of 100 once, else 100 of 100, is 0.99999.
+        return mean + math.fsum([*values, *[-mean] * len(values)]) / len(values)
 
     @property
     def undefined(self) -> dict[str, int]:

@@ -1,0 +1,24 @@
+"""Measures: plain functions from a problem to one value per query, and the names they go by."""
+
+from semrecall.measures import index, peers, relevance
+from semrecall.measures.coverage import recall_bounds, srecall_bounds
+from semrecall.measures.grammar import Definition, Measure, measure, measures, parse, parse_all
+from semrecall.measures.matching import query_tolerance
+from semrecall.measures.problem import Problem, align
+
+__all__ = [
+    "Definition",
+    "Measure",
+    "Problem",
+    "align",
+    "index",
+    "measure",
+    "measures",
+    "parse",
+    "parse_all",
+    "peers",
+    "query_tolerance",
+    "recall_bounds",
+    "relevance",
+    "srecall_bounds",
+]

@@ -1,0 +1,425 @@
+"""The grammar of measures: `name(param=value, ...)@k`, printed and parsed back to the same."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+
+from semrecall.data.scores import Scores
+from semrecall.errors import MeasureError
+from semrecall.registry import did_you_mean
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from semrecall.measures.problem import Problem
+
+__all__ = [
+    "NUMBER",
+    "PERCENT",
+    "SHARE",
+    "Definition",
+    "Kind",
+    "Measure",
+    "choice",
+    "measure",
+    "measures",
+    "parse",
+    "parse_all",
+    "percent_or",
+]
+
+Value = float | str
+Layer = Literal["index", "retrieval"]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A measure with its cutoff and parameters, e.g. `srecall(rel=2)@100`.
+
+    params: the parameters that differ from their defaults, in the order of the definition; so
+    equal measures print alike. Raises MeasureError for a name, a parameter or a value that does
+    not exist.
+    """
+
+    name: str
+    k: int | None = None
+    params: tuple[tuple[str, Value], ...] = ()
+
+    def __post_init__(self) -> None:
+        definition, params = _checked(self.name, self.name, self.k, self.params)
+        object.__setattr__(self, "name", definition.name)
+        object.__setattr__(self, "params", params)
+
+    def __str__(self) -> str:
+        kinds = self.definition.kinds
+        inside = ",".join(f"{name}={kinds[name].show(value)}" for name, value in self.params)
+        cutoff = "" if self.k is None else f"@{self.k}"
+        return f"{self.name}({inside}){cutoff}" if inside else f"{self.name}{cutoff}"
+
+    @property
+    def definition(self) -> Definition:
+        """What the measure is, apart from its cutoff and parameters."""
+        return _DEFINITIONS[self.name]
+
+    @property
+    def settings(self) -> dict[str, Value]:
+        """All parameters by name, defaults included."""
+        return {**self.definition.defaults, **dict(self.params)}
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What must be given: "truth", "judgments", "scores" (of the truth), "found_scores"."""
+        return self.definition.needs
+
+    @property
+    def layer(self) -> Layer:
+        """What is judged: the "index" against exact search, or "retrieval" against judgments."""
+        return self.definition.layer
+
+    @property
+    def lower_is_better(self) -> bool:
+        """Whether 0 is the best value (an error) rather than the worst."""
+        return self.definition.lower_is_better
+
+    @property
+    def about(self) -> str:
+        """One sentence: what it means."""
+        return self.definition.about
+
+    def values(self, problem: Problem) -> Scores:
+        """One value per query, NaN with its reason where undefined.
+
+        Raises MeasureError where the problem lacks what the measure needs, or the truth is less
+        than k deep.
+        """
+        definition, settings = self.definition, self.settings
+        _require(self, problem)
+        values = np.array(definition.function(problem, self.k, **settings), dtype=np.float64)
+        reasons = np.full(len(values), "", dtype=object)
+        for text, where in definition.undefined(problem, self.k, **settings):
+            reasons[where & (reasons == "")] = text
+        values[reasons != ""] = np.nan
+        reasons[np.isnan(values) & (reasons == "")] = "undefined"
+        notes = [
+            *_depth_note(problem, self.k),
+            *definition.notes(problem, self.k, values, settings),
+        ]
+        return Scores(str(self), problem.queries, values, tuple(reasons), tuple(notes))
+
+
+@dataclass(frozen=True, eq=False)
+class Definition:
+    """A registered measure: the plain function and what there is to know about it.
+
+    function: (problem, k, **params) -> (n,) float64, NaN where undefined.
+    undefined: (problem, k, **params) -> pairs of a reason and the queries (n,) bool it holds for,
+        the strongest reason first.
+    notes: (problem, k, values, params) -> what a reader of the mean should know.
+    synonyms: other spellings of a parameter and its value, e.g. those of another tool.
+    """
+
+    name: str
+    function: Callable[..., NDArray[np.float64]]
+    needs: frozenset[str]
+    layer: Layer
+    lower_is_better: bool
+    kinds: Mapping[str, Kind]
+    defaults: Mapping[str, Value]
+    k_is_optional: bool
+    undefined: Callable[..., Iterable[tuple[str, NDArray[np.bool_]]]]
+    notes: Callable[..., Iterable[str]]
+    synonyms: Mapping[tuple[str, str], tuple[str, str]]
+
+    @property
+    def about(self) -> str:
+        """The first sentence of the function's docstring."""
+        return " ".join((inspect.getdoc(self.function) or "").split("\n\n")[0].split())
+
+    @property
+    def usage(self) -> str:
+        """How it is written, with its parameters at their defaults: `trecall(x=proxy)@k`."""
+        inside = ", ".join(f"{n}={kind.show(self.defaults[n])}" for n, kind in self.kinds.items())
+        cutoff = "[@k]" if self.k_is_optional else "@k"
+        return f"{self.name}({inside}){cutoff}" if inside else f"{self.name}{cutoff}"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How the values of a parameter are read and printed.
+
+    read: text or a number -> the canonical value, or None when it is none.
+    """
+
+    expected: str
+    read: Callable[[Value], Value | None]
+    show: Callable[[Value], str]
+
+
+def parse(text: str | Measure) -> Measure:
+    """The measure of that name: `recall@100`, `srecall(rel=2)@100`, `trecall(x=1%)@10`, `RR`.
+
+    Spaces do not matter, and neither does case where it is clear what is meant. Raises
+    MeasureError, naming what is close, for anything else.
+    """
+    if isinstance(text, Measure):
+        return text
+    match = _SPELLING.fullmatch(text)
+    if match is None:
+        raise MeasureError(
+            f"{text!r} is not a measure; expected name(param=value, ...)@k",
+            hint="for example recall@100, srecall(rel=2)@100, trecall(x=1%)@100, nDCG@10",
+        )
+    name, inside, cutoff = match["name"], match["inside"], match["k"]
+    if cutoff is not None and not cutoff.isdecimal():
+        raise MeasureError(f"{text}: k is {cutoff!r}; expected a whole number of at least 1")
+    k = None if cutoff is None else int(cutoff)
+    definition, params = _checked(text, name, k, _pairs(text, inside))
+    return Measure(definition.name, k, params)
+
+
+def parse_all(texts: str | Measure | Iterable[str | Measure]) -> list[Measure]:
+    """Several measures, each once, in the order given; all that cannot be read in one error."""
+    found: dict[Measure, None] = {}
+    faults: list[MeasureError] = []
+    for text in [texts] if isinstance(texts, str | Measure) else texts:
+        try:
+            found[parse(text)] = None
+        except MeasureError as fault:
+            faults.append(fault)
+    if len(faults) == 1:
+        raise faults[0]
+    if faults:
+        lines = [f.message + (f" ({f.hint})" if f.hint else "") for f in faults]
+        raise MeasureError(f"{len(faults)} measures cannot be read:\n  " + "\n  ".join(lines))
+    return list(found)
+
+
+def _nothing(*_: Any, **__: Any) -> Iterator[Any]:
+    return iter(())
+
+
+def measure(
+    name: str,
+    *,
+    needs: Iterable[str],
+    layer: Layer = "index",
+    params: Mapping[str, Kind] | None = None,
+    undefined: Callable[..., Iterable[tuple[str, NDArray[np.bool_]]]] = _nothing,
+    notes: Callable[..., Iterable[str]] = _nothing,
+    lower_is_better: bool = False,
+    aliases: Iterable[str] = (),
+    synonyms: Mapping[tuple[str, str], tuple[str, str]] | None = None,
+) -> Callable[[Function], Function]:
+    """Register a plain function (problem, k, *, param=default, ...) -> (n,) as a measure.
+
+    A cutoff with a default (`k=None`) may be left out in the name; `aliases` are other names for
+    it. See `Definition` for the other arguments. The function itself is returned unchanged.
+    """
+
+    def register(function: Function) -> Function:
+        signature = inspect.signature(function).parameters
+        kinds = dict(params or {})
+        own = Definition(
+            name=name,
+            function=function,
+            needs=frozenset(needs),
+            layer=layer,
+            lower_is_better=lower_is_better,
+            kinds=kinds,
+            defaults={n: signature[n].default for n in kinds},
+            k_is_optional=signature["k"].default is not inspect.Parameter.empty,
+            undefined=undefined,
+            notes=notes,
+            synonyms=synonyms or {},
+        )
+        for spelling in (name, *aliases):
+            taken = _SPELLINGS.setdefault(spelling.lower(), name)
+            if taken != name:
+                raise MeasureError(f"the measure name {spelling!r} is taken by {taken}")
+        _DEFINITIONS[name] = own
+        return function
+
+    return register
+
+
+def measures() -> list[Definition]:
+    """All registered measures, the index layer first, then by name."""
+    return sorted(_DEFINITIONS.values(), key=lambda d: (d.layer, d.name.lower()))
+
+
+_DEFINITIONS: dict[str, Definition] = {}
+#: Lower-case spelling -> name.
+_SPELLINGS: dict[str, str] = {}
+_SPELLING = re.compile(
+    r"\s*(?P<name>\w+)\s*(?:\(\s*(?P<inside>[^()]*?)\s*\))?\s*(?:@\s*(?P<k>\S+))?\s*"
+)
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*%?", re.IGNORECASE)
+
+
+def _definition(text: str, name: str) -> Definition:
+    if name in _DEFINITIONS:
+        return _DEFINITIONS[name]
+    if name.lower() == "recall":
+        after = text.strip()[len(name) :]
+        raise MeasureError(
+            f"{text} can mean two things: recall{after} is the share of the exact neighbours that "
+            f"the index found, R{after} the share of the relevant documents that were retrieved",
+            hint=f"write recall{after} or R{after}",
+        )
+    if name.lower() in _SPELLINGS:
+        return _DEFINITIONS[_SPELLINGS[name.lower()]]
+    raise MeasureError(f"{text}: unknown measure {name!r}", hint=did_you_mean(name, _DEFINITIONS))
+
+
+def _pairs(text: str, inside: str | None) -> tuple[tuple[str, str], ...]:
+    pairs = []
+    for part in inside.split(",") if inside else ():
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not name or not value:
+            raise MeasureError(f"{text}: cannot read {part.strip()!r}; expected param=value")
+        if len(value) >= 2 and value[0] == value[-1] and value[0] in "'\"":
+            value = value[1:-1]
+        pairs.append((name, value))
+    return tuple(pairs)
+
+
+def _checked(
+    text: str, name: str, k: int | None, params: Iterable[tuple[str, Value]]
+) -> tuple[Definition, tuple[tuple[str, Value], ...]]:
+    """The definition, and the parameters that differ from their defaults, in canonical form."""
+    definition = _definition(text, name)
+    if k is None and not definition.k_is_optional:
+        raise MeasureError(
+            f"{text}: a cutoff k is missing", hint=f"write it after @, as in {text.strip()}@10"
+        )
+    if k is not None and k < 1:
+        raise MeasureError(f"{text}: k is {k}; expected a whole number of at least 1")
+    given: dict[str, Value] = {}
+    for own_key, own_value in params:
+        key, value = definition.synonyms.get((own_key, str(own_value)), (own_key, own_value))
+        if key in given:
+            raise MeasureError(f"{text}: the parameter {key!r} is given twice")
+        if key not in definition.kinds:
+            known = did_you_mean(key, definition.kinds) or f"{definition.name} has no parameters"
+            raise MeasureError(f"{text}: unknown parameter {key!r}", hint=known)
+        kind = definition.kinds[key]
+        read = kind.read(value)
+        if read is None:
+            raise MeasureError(f"{text}: {key} is {value!r}; expected {kind.expected}")
+        given[key] = read
+    defaults = definition.defaults
+    kept = tuple((n, given[n]) for n in definition.kinds if n in given and given[n] != defaults[n])
+    return definition, kept
+
+
+def _require(measure: Measure, problem: Problem) -> None:
+    needs = measure.needs
+    if "truth" in needs and problem.true is None:
+        raise MeasureError(
+            f"{measure} needs the exact neighbours",
+            hint="give the truth (--truth); `semrecall truth` computes it",
+        )
+    if "judgments" in needs and problem.judged is None:
+        raise MeasureError(
+            f"{measure} needs judgments", hint="give them (--judgments): which documents matter"
+        )
+    if "scores" in needs and problem.true_scores is None:
+        raise MeasureError(
+            f"{measure} needs the scores of the exact neighbours; the truth has ids only",
+            hint="give base and query vectors (--base, --queries), so that they can be computed",
+        )
+    if "found_scores" in needs and problem.given_found.scores is None:
+        raise MeasureError(
+            f"{measure} needs the scores of the results; the run has ids only",
+            hint="give base and query vectors (--base, --queries), so that they can be computed",
+        )
+    if needs & {"scores", "found_scores"} and problem.space is None:
+        raise MeasureError(
+            f"{measure} compares scores, and neither the truth nor the run says of which space",
+            hint="say it: ip, cosine or l2 (--space)",
+        )
+    depth, k = problem.depth, measure.k
+    if "truth" in needs and k is not None and depth is not None and k > depth:
+        nearest = f", or ask for k of at most {depth}" if depth else ""
+        raise MeasureError(
+            f"{measure}: k is {k}, but the truth is only {depth} deep",
+            hint=f"compute the truth with -k {k}{nearest}",
+        )
+
+
+def _depth_note(problem: Problem, k: int | None) -> Iterator[str]:
+    if k is None or problem.run_depth >= k:
+        return
+    if problem.true is None or bool((problem.sizes(k) > problem.run_depth).any()):
+        yield f"the run is {problem.run_depth} deep, less than k"
+
+
+def _number(value: Value) -> float | None:
+    """A finite number, from a number or from text such as 0.01, 1e-2 or 1%."""
+    if isinstance(value, str):
+        if _NUMBER.fullmatch(value.strip()) is None:
+            return None
+        digits = value.strip().rstrip("%").strip()
+        exact = Decimal(digits) / (100 if value.strip().endswith("%") else 1)
+        value = float(exact)
+    elif isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        return None
+    # Adding 0.0 turns -0.0 into 0.0, which prints and compares the same.
+    return float(value) + 0.0 if math.isfinite(value) else None
+
+
+def _show_number(value: Value) -> str:
+    return f"{int(value)}" if float(value).is_integer() else repr(float(value))
+
+
+def _show_percent(value: Value) -> str:
+    exact = (Decimal(repr(float(value))) * 100).normalize()
+    return f"{exact:f}%"
+
+
+def _at_least_0(value: Value) -> float | None:
+    number = _number(value)
+    return number if number is not None and number >= 0 else None
+
+
+def _between_0_and_1(value: Value) -> float | None:
+    number = _number(value)
+    return number if number is not None and 0 < number <= 1 else None
+
+
+def choice(*words: str) -> Kind:
+    """One of a few words, in any case."""
+
+    def read(value: Value) -> str | None:
+        word = value.strip().lower() if isinstance(value, str) else None
+        return word if word in words else None
+
+    return Kind(" or ".join(words), read, str)
+
+
+def percent_or(*words: str) -> Kind:
+    """A share of at least 0, printed in percent, or one of a few words."""
+    word = choice(*words)
+
+    def read(value: Value) -> Value | None:
+        named = word.read(value)
+        return named if named is not None else _at_least_0(value)
+
+    def show(value: Value) -> str:
+        return value if isinstance(value, str) else _show_percent(value)
+
+    return Kind(f"{', '.join(words)} or {PERCENT.expected}", read, show)
+
+
+NUMBER = Kind("a number", _number, _show_number)
+PERCENT = Kind("a number of at least 0, such as 1% or 0.01", _at_least_0, _show_percent)
+SHARE = Kind("a number above 0 and at most 1", _between_0_and_1, _show_number)

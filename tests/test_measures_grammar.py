@@ -1,0 +1,214 @@
+"""The grammar of measures: print, parse, equal; refusals that explain."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semrecall.data import Run
+from semrecall.errors import MeasureError
+from semrecall.measures import Measure, align, measure, measures, parse, parse_all
+from semrecall.measures.grammar import _DEFINITIONS, _SPELLINGS, NUMBER, PERCENT, SHARE
+
+NAMES = [d.name for d in measures()]
+
+
+def values_of(kind):
+    if kind is NUMBER:
+        return st.floats(allow_nan=False, allow_infinity=False) | st.integers(-5, 5)
+    if kind is PERCENT:
+        return st.floats(0, 1e6)
+    if kind is SHARE:
+        return st.floats(0, 1, exclude_min=True)
+    words = kind.expected.split(" or a number")[0].replace(" or ", ", ").split(", ")
+    return st.sampled_from(words) | (
+        st.floats(0, 100) if "number" in kind.expected else st.nothing()
+    )
+
+
+@st.composite
+def any_measure(draw):
+    definition = draw(st.sampled_from(measures()))
+    params = [
+        (name, draw(values_of(kind)))
+        for name, kind in definition.kinds.items()
+        if draw(st.booleans())
+    ]
+    cutoff = st.integers(1, 10**6)
+    k = draw(st.none() | cutoff if definition.k_is_optional else cutoff)
+    return Measure(definition.name, k, tuple(params))
+
+
+@given(any_measure())
+def test_what_is_printed_parses_back_to_the_same_measure(measure):
+    assert parse(str(measure)) == measure
+    assert str(parse(str(measure))) == str(measure)
+    assert hash(parse(str(measure))) == hash(measure)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "canonical"),
+    [
+        ("recall@100", "recall@100"),
+        (" recall @ 100 ", "recall@100"),
+        ("recall()@100", "recall@100"),
+        ("recall(ties=yes)@100", "recall@100"),
+        ("recall(ties = No)@100", "recall(ties=no)@100"),
+        ("srecall(rel=2)@100", "srecall(rel=2)@100"),
+        ("srecall(rel=2.0)@100", "srecall(rel=2)@100"),
+        ("srecall(rel=1)@100", "srecall@100"),
+        ("srecall(gain=grade,rel=2)@100", "srecall(rel=2,gain=grade)@100"),
+        ("srecall(rel=0.5)@100", "srecall(rel=0.5)@100"),
+        ("trecall(x=1%)@100", "trecall(x=1%)@100"),
+        ("trecall(x=0.01)@100", "trecall(x=1%)@100"),
+        ("trecall(x=1e-2)@100", "trecall(x=1%)@100"),
+        ("trecall(x=6.85%)@100", "trecall(x=6.85%)@100"),
+        ("trecall(x='query')@100", "trecall(x=query)@100"),
+        ("trecall(x=proxy)@100", "trecall@100"),
+        ("trecall(x=0)@100", "trecall(x=0%)@100"),
+        ("erecall(eps=1%)@10", "erecall@10"),
+        ("robustness(delta=90%)@10", "robustness@10"),
+        ("robustness(delta=.3)@10", "robustness(delta=0.3)@10"),
+        ("nDCG@10", "nDCG@10"),
+        ("ndcg@10", "nDCG@10"),
+        ("nDCG(dcg='exp-log2')@10", "nDCG(gain=exp)@10"),
+        ("nDCG(dcg=log2)", "nDCG"),
+        ("SRecall@5", "srecall@5"),
+        ("MRR@10", "RR@10"),
+        ("map", "AP"),
+        ("hit@1", "Success@1"),
+        ("r@10", "R@10"),
+        ("p@5", "P@5"),
+    ],
+)
+def test_spellings(spelling, canonical):
+    assert str(parse(spelling)) == canonical
+    assert parse(spelling) == parse(canonical)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "message"),
+    [
+        ("recal@10", r"unknown measure 'recal'[\s\S]*did you mean .*recall"),
+        ("recall", r"recall: a cutoff k is missing[\s\S]*recall@10"),
+        ("recall@0", "k is 0; expected a whole number of at least 1"),
+        ("recall@ten", "k is 'ten'; expected a whole number"),
+        ("recall@-1", "k is '-1'; expected a whole number"),
+        ("recall@1.5", "k is '1.5'; expected a whole number"),
+        ("srecall(rl=2)@10", r"unknown parameter 'rl'[\s\S]*did you mean rel"),
+        ("one(rel=2)@10", r"unknown parameter 'rel'[\s\S]*one has no parameters"),
+        ("srecall(rel=high)@10", "rel is 'high'; expected a number"),
+        ("srecall(rel=nan)@10", "rel is 'nan'; expected a number"),
+        ("srecall(rel=1,rel=2)@10", "'rel' is given twice"),
+        ("srecall(rel)@10", "cannot read 'rel'; expected param=value"),
+        ("srecall(rel=)@10", "cannot read 'rel='; expected param=value"),
+        ("trecall(x=-1%)@10", "x is '-1%'; expected proxy, query or a number of at least 0"),
+        ("trecall(x=1e999)@10", "x is '1e999'"),
+        ("robustness(delta=0)@10", "delta is '0'; expected a number above 0 and at most 1"),
+        ("robustness(delta=1.1)@10", "delta is '1.1'; expected a number above 0"),
+        ("recall(ties=maybe)@10", "ties is 'maybe'; expected yes or no"),
+        ("recall@10@20", r"k is '10@20'"),
+        ("", "'' is not a measure; expected name"),
+        ("recall at 10", "is not a measure"),
+        ("(rel=2)@10", "is not a measure"),
+    ],
+)
+def test_refusals_say_what_was_found_and_expected(spelling, message):
+    with pytest.raises(MeasureError, match=message):
+        parse(spelling)
+
+
+@pytest.mark.parametrize("name", ["Recall@10", "RECALL@10", "Recall"])
+def test_capital_recall_is_refused_with_both_meanings(name):
+    with pytest.raises(MeasureError) as fault:
+        parse(name)
+    assert "exact neighbours" in fault.value.message
+    assert "relevant documents" in fault.value.message
+    assert fault.value.hint == f"write {name.replace(name[:6], 'recall')} or R{name[6:]}"
+
+
+def test_all_bad_names_are_reported_at_once():
+    with pytest.raises(MeasureError, match="2 measures cannot be read") as fault:
+        parse_all(["recal@10", "recall@10", "srecall"])
+    assert "recal@10: unknown measure" in fault.value.message
+    assert "srecall: a cutoff k is missing" in fault.value.message
+
+
+def test_each_measure_once_in_the_order_given():
+    found = parse_all(["trecall(x=1%)@10", "recall@10", "trecall(x=0.01)@10", Measure("one", 5)])
+    assert [str(m) for m in found] == ["trecall(x=1%)@10", "recall@10", "one@5"]
+    assert parse_all("recall@10") == [Measure("recall", 10)]
+
+
+def test_a_measure_made_by_hand_is_checked_and_canonical():
+    assert Measure("srecall", 10, (("gain", "count"), ("rel", 2))) == parse("srecall(rel=2)@10")
+    with pytest.raises(MeasureError, match="k is 0"):
+        Measure("recall", 0)
+    assert Measure("ndcg", 10).name == "nDCG"
+
+
+def test_every_measure_explains_itself():
+    for definition in measures():
+        assert definition.about.endswith("."), definition.name
+        assert definition.about.count(". ") == 0, definition.name
+        assert definition.layer in ("index", "retrieval")
+        assert definition.usage.startswith(definition.name)
+    assert parse("trecall@10").definition.usage == "trecall(x=proxy)@k"
+    assert parse("RR").definition.usage == "RR(rel=1)[@k]"
+    assert parse("rde@3").lower_is_better
+    assert not parse("recall@3").lower_is_better
+    assert parse("srecall@3").settings == {"rel": 1.0, "gain": "count"}
+
+
+def test_a_new_measure_is_one_decorated_function():
+    try:
+
+        @measure("hits", needs={"truth"}, params={"plus": NUMBER}, aliases=("found",))
+        def hits(problem, k, *, plus=0.0):
+            """How many of the k neighbours were found."""
+            return (problem.rank[:, :k] >= 0).sum(axis=1) + plus
+
+        run = Run.from_arrays([[1, 9]])
+        problem = align(run, Run.from_arrays([[1, 2]]))
+        assert parse("found(plus=1)@2").values(problem).values.tolist() == [2.0]
+        assert hits(problem, 2).tolist() == [1.0]
+        with pytest.raises(MeasureError, match="taken by hits"):
+            measure("Hits", needs=())(hits)
+    finally:
+        _DEFINITIONS.pop("hits", None)
+        for spelling in ("hits", "found"):
+            _SPELLINGS.pop(spelling, None)
+
+
+def test_what_a_measure_needs_is_asked_for():
+    run = Run.from_arrays([[1, 2]])
+    truth = Run.from_arrays([[1, 2]])
+    scored = Run.from_arrays([[1, 2]], [[2.0, 1.0]])
+    for spelling, problem, message in [
+        ("recall@2", align(run), "recall@2 needs the exact neighbours"),
+        ("srecall@2", align(run, truth), "srecall@2 needs judgments"),
+        ("trecall@2", align(run, truth), "scores of the exact neighbours; the truth has ids only"),
+        ("annb_knn@2", align(run, scored), "needs the scores of the results"),
+        ("trecall@2", align(run, scored), "neither the truth nor the run says of which space"),
+        ("recall@3", align(run, truth), "k is 3, but the truth is only 2 deep"),
+    ]:
+        with pytest.raises(MeasureError, match=message):
+            parse(spelling).values(problem)
+
+
+def test_plain_functions_say_what_is_missing():
+    from semrecall.measures.index import recall, srecall
+
+    run = Run.from_arrays([[1, 2]])
+    with pytest.raises(MeasureError, match="needs the truth"):
+        recall(align(run), 2)
+    with pytest.raises(MeasureError, match="needs judgments"):
+        srecall(align(run, run), 2)
+
+
+def test_numbers_read_alike_from_python_and_text():
+    assert Measure("trecall", 5, (("x", np.float32(0.5)),)) == parse("trecall(x=50%)@5")
+    with pytest.raises(MeasureError, match="rel is True"):
+        Measure("srecall", 5, (("rel", True),))
