@@ -328,6 +328,20 @@ def test_parts_of_the_loss_add_up_to_the_bit(seed):
         assert split.mean_total == pytest.approx(expected, abs=1e-12)
 
 
+def test_the_loss_of_an_error_measure_is_what_it_grows_by():
+    queries = ["a", "b"]
+    exact = Run.from_arrays([[1, 2], [1, 2]], [[1, 2]] * 2, query_ids=queries, space="l2", k=2)
+    # a: distances 1, 4 over the codes and 2, 3 by the index, where 1, 2 are exact:
+    # rde (0/1 + 2/2) / 2 = 0.5 and (1/1 + 1/2) / 2 = 0.75. b: exact over the codes, then nothing.
+    codes = Run.from_arrays([[1, 9], [1, 2]], [[1, 4], [1, 2]], query_ids=queries, space="l2", k=2)
+    found = Run.from_arrays([[2, 9], []], [[2, 3], []], query_ids=queries, space="l2", k=2)
+    [split] = evaluate(found, "rde@2", truth=exact, codes=codes).splits
+    assert split.quantisation.tolist() == [0.5, 0.0]
+    assert split.index[0] == 0.25
+    # b has no value by the index: it is left out of both parts.
+    assert (split.n, split.mean_quantisation, split.mean_total) == (1, 0.5, 0.75)
+
+
 def test_a_split_needs_truth():
     with pytest.raises(InputError, match="the split of the loss needs truth"):
         evaluate(run(), "P@1", judgments=judgments(), codes=run())
@@ -357,6 +371,14 @@ def test_deleted_documents_leave_the_truth():
     assert "known to depth 3" in str(result)
     with pytest.raises(MeasureError, match="complete to depth 3 only; recall@4 needs 4"):
         evaluate(found, "recall@4", truth=exact, deleted=[2])
+
+
+def test_deleted_documents_leave_the_judgments():
+    # 1 and 2 are relevant; with 2 deleted, finding 1 is finding all.
+    labels = Judgments.from_dict({"q": {1: 1, 2: 1}})
+    found = Run.from_dict({"q": [1]})
+    assert evaluate(found, "R@5", judgments=labels).mean("R@5") == 0.5
+    assert evaluate(found, "R@5", judgments=labels, deleted=[2]).mean("R@5") == 1.0
 
 
 def test_deleted_documents_in_the_run_are_counted():
@@ -485,6 +507,17 @@ def test_queries_that_match_nothing_get_a_hint(ours, theirs, hint):
     labels = Judgments.from_arrays(theirs, [1], [1])
     with pytest.raises(MismatchError, match="occur in the judgments"):
         evaluate(found, "P@1", judgments=labels)
+
+
+def test_documents_that_match_nothing_are_said():
+    found = Run.from_arrays([["doc-1", "doc-2"]])
+    exact = Run.from_arrays([[1, 2]], k=2)
+    with pytest.warns(SemrecallWarning, match="no document id of run 'run' occurs") as said:
+        result = evaluate(found, "recall@2", truth=exact)
+    assert result.mean("recall@2") == 0.0
+    assert "2 ids would match if they did not differ in letters before the number" in str(
+        said[0].message
+    )
 
 
 def test_swapped_columns_are_guessed():

@@ -14,6 +14,7 @@ from semrecall.data import Judgments, Run
 from semrecall.errors import MissingExtra
 from semrecall.evaluate import evaluate
 from semrecall.report import headline, html_report
+from semrecall.report.charts import Column, distributions
 from semrecall.report.headline import percent
 
 N, K = 60, 10
@@ -182,6 +183,11 @@ def test_every_text_is_escaped():
     alone = evaluate(found, MEASURES, truth=exact, judgments=labels, columns=columns,
                      by=["<b>lang</b>", "sn"])  # fmt: skip
     checked(html_report(alone))
+
+
+def test_a_dollar_is_a_dollar_and_foreign_letters_are_kept():
+    drawing = distributions("t", "a", [Column("$x^2$ 日本", np.array([0.5, 1.0]))], 0, 0.0)
+    assert ">$x^2$ 日本</text>" in drawing
 
 
 def test_several_runs_stand_side_by_side_in_the_charts():

@@ -108,6 +108,7 @@ def test_nothing_and_one_value_have_no_interval():
 def test_equal_values_have_an_interval_of_no_width_at_that_value(value):
     # Ten times 0.1 summed is 0.9999999999999999: no rounding error may show.
     assert bootstrap_means(np.full((1, 10), value)).tolist() == [[value, value]]
+    assert set(resampled_means(np.full((1, 10), value))[0].tolist()) == {value}
 
 
 @given(tables, st.integers(0, 3))
