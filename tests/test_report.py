@@ -6,10 +6,12 @@ import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import semrecall
 from semrecall.data import Judgments, Run
 from semrecall.errors import MissingExtra
 from semrecall.evaluate import evaluate
@@ -255,6 +257,17 @@ def test_a_report_is_written_whole_or_not_at_all(tmp_path, full, monkeypatch):
     full.to_html(path)
     assert path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_the_documentation_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = Path(__file__).parents[1] / "docs" / "reading-results.md"
+    [code] = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    exact, found, labels = parts()
+    code = code.replace("@100", "@10")
+    names = {"semrecall": semrecall, "truth": exact, "labels": labels}
+    exec(code, names | {"run_a": found, "run_b": exact})
+    assert (tmp_path / "report.html").exists()
 
 
 # -- the answer in one sentence ---------------------------------------------------------------

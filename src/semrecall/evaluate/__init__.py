@@ -74,7 +74,6 @@ def evaluate(
         slices={part.column: part for part in slices},
         splits=evaluation.splits(),
         problems=evaluation.problems,
-        run_inputs=inputs.runs,
         truth=inputs.truth,
         semantic=evaluation.semantic,
         notes=evaluation.notes(),

@@ -110,7 +110,6 @@ class Result:
     slices: Mapping[str, Slice]
     splits: tuple[LossSplit, ...]
     problems: Mapping[str, Problem]
-    run_inputs: Mapping[str, Run]
     truth: Run | None = None
     semantic: Semantic | None = None
     notes: tuple[str, ...] = ()
@@ -120,7 +119,7 @@ class Result:
     _intervals: dict[tuple[str, str, str, str], tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("scores", "sizes", "counts", "slices", "problems", "run_inputs"):
+        for name in ("scores", "sizes", "counts", "slices", "problems"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     # -- one measure ----------------------------------------------------------------------
