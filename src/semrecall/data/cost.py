@@ -22,8 +22,8 @@ FIELDS = ("distance_computations", "bytes_read", "cpu_seconds", "latency_seconds
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Cost:
-    """Cost per query, shape (n,) each; None where the system does not say. A counter that the
-    library leaves at 0 is unavailable, not free, and is None here.
+    """Cost per query, shape (n,) each; None where the system does not say, NaN for a query that
+    was not measured. A counter that the library leaves at 0 is unavailable, not free, and is None.
 
     distance_computations: vectors compared, all stages.
     bytes_read: bytes those computations touch, all stages (coarse, codes, refine).
@@ -59,11 +59,12 @@ class Cost:
         return len(self.queries)
 
     def mean(self, name: str) -> float:
-        """Mean per query of one of the four figures; NaN when the system does not say."""
+        """Mean of one of the four figures over the queries measured; NaN when there are none."""
         if name not in FIELDS:
             raise InputError(f"unknown cost {name!r}; expected one of {', '.join(FIELDS)}")
         column = getattr(self, name)
-        return float("nan") if column is None or len(column) == 0 else float(np.mean(column))
+        measured = column[~np.isnan(column)] if column is not None else ()
+        return float(np.mean(measured)) if len(measured) else float("nan")
 
     def __repr__(self) -> str:
         known = [f"{n} {self.mean(n):.4g}" for n in FIELDS if getattr(self, n) is not None]

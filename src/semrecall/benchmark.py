@@ -1,0 +1,314 @@
+"""Build, warm up, search, time: from a system to a run and its cost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from semrecall.data import Cost, Ids, Run, Vectors
+from semrecall.data.ids import ids as ids_of
+from semrecall.errors import InputError, MismatchError, SystemFault
+from semrecall.exact import rescore
+from semrecall.exact import search as exact_search
+from semrecall.formats import read_vectors
+from semrecall.systems import Counters, System, open_system
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from semrecall.space import Space
+
+__all__ = ["build", "codes_truth", "search"]
+
+_WARM_UP = 32
+
+
+def build(
+    system: str | System, base: Any, space: str | Space, *, ids: Any = None, **knobs: Any
+) -> System:
+    """A system with these vectors in it.
+
+    system: a spec for `open_system`, or a system. base: Vectors, an array (n, d) or a path.
+    knobs: build knobs, e.g. seed.
+    """
+    opened = open_system(system) if isinstance(system, str) else system
+    return opened.build(_vectors(base), space, ids, **knobs)
+
+
+def search(
+    system: System,
+    queries: Any,
+    k: int,
+    *,
+    query_ids: Any = None,
+    repeats: int = 3,
+    latency_queries: int = 300,
+    rescore_base: Any = None,
+    name: str | None = None,
+    **settings: Any,
+) -> tuple[Run, Cost]:
+    """Search a built system with one setting; what it found, and what that cost.
+
+    queries: Vectors, an array (n, d) or a path. query_ids: (n,), in place of those of `queries`.
+    repeats: how often the batch is searched; times are the median.
+    latency_queries: how many queries, spread evenly, are searched once more one at a time.
+    rescore_base: the base (Vectors, array or path); then scores are exact, recomputed in float64.
+    settings: search knobs, for this search only.
+
+    The run has one row per query; a query that cannot be searched (NaN, infinite, or zero under
+    ip and cosine) has an empty row with a reason. Cost: distance computations and bytes as the
+    system counts them; CPU time of this process over the batch, divided evenly; latency of one
+    query at a time, NaN for those not timed. Cost is NaN for queries that were not searched, and
+    None where the system does not tell.
+
+    Raises InputError for unknown settings and k < 1, MismatchError for another dimension, and
+    SystemFault when the system answers against its contract.
+    """
+    asked = _asked(system, queries, query_ids, k, settings)
+    rows = np.flatnonzero([not reason for reason in asked.reasons])
+    times = _Times([], [])
+    ids: NDArray[Any] = np.empty((0, 0), dtype=np.int64)
+    scores: NDArray[Any] | None = None
+    if len(rows):
+        if system.timed:
+            asked.search(rows[:_WARM_UP])
+        for _ in range(max(1, repeats) if system.timed else 1):
+            ids, scores = times.measure(lambda: asked.search(rows))
+    title = name if name is not None else _title(system, settings)
+    run = _run(asked, rows, ids, scores, title)
+    if rescore_base is not None:
+        run = rescore(run, _vectors(rescore_base), asked.queries, system.space)
+    return run, _cost(asked, rows, times, latency_queries)
+
+
+def codes_truth(system: System, queries: Any, k: int, *, query_ids: Any = None) -> Run:
+    """The run of exact search over what the quantiser kept: the best the index could do.
+
+    Its loss against the truth is that of quantisation; what the index loses against it is lost
+    by the search. Scores are those of the codes. Raises InputError where nothing is quantised.
+    """
+    asked = _asked(system, queries, query_ids, k, {})
+    codes = system.codes()
+    if codes is None:
+        raise InputError(
+            f"{system.spec or 'the system'} keeps the vectors as they are: nothing is quantised",
+            hint="all of its loss is lost by the search",
+        )
+    rows = np.flatnonzero([not reason for reason in asked.reasons])
+    seen, space = system.view(asked.matrix[rows])
+    found = exact_search(codes, Vectors.of(seen, ids=asked.queries.ids[rows]), k, space)
+    lengths = np.zeros(len(asked.reasons), dtype=np.int64)
+    lengths[rows] = np.diff(found.offsets)
+    return found.replace(
+        queries=asked.queries.ids,
+        offsets=np.concatenate([[0], np.cumsum(lengths)]),
+        space=system.space,
+        name=f"exact search over the codes of {system.spec}",
+        scores_by="index",
+        reasons=asked.reasons if any(asked.reasons) else (),
+        identity={},
+    )
+
+
+def _vectors(source: Any) -> Vectors:
+    return read_vectors(source) if isinstance(source, str | Path) else Vectors.of(source)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """One question to a system: queries, k, settings; and why some queries cannot be asked."""
+
+    system: System
+    queries: Vectors
+    matrix: NDArray[np.float32]
+    k: int
+    settings: Mapping[str, Any]
+    reasons: tuple[str, ...]
+
+    def search(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        return self.system.search(self.matrix[rows], self.k, **self.settings, **self._ids(rows))
+
+    def count(self, rows: NDArray[np.int64]) -> Counters | None:
+        return self.system.count(self.matrix[rows], self.k, **self.settings, **self._ids(rows))
+
+    def _ids(self, rows: NDArray[np.int64]) -> dict[str, Ids]:
+        return {"query_ids": self.queries.ids[rows]} if self.system.by_query_id else {}
+
+
+def _asked(
+    system: System, queries: Any, query_ids: Any, k: int, settings: Mapping[str, Any]
+) -> _Asked:
+    if not isinstance(system, System):
+        raise InputError(
+            f"found a {type(system).__name__} to search; expected a system",
+            hint='build("faiss?factory=IVF256,SQ8", base, "ip")',
+        )
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        raise InputError(f"k is {k!r}; expected a whole number of at least 1")
+    vectors = _vectors(queries)
+    if query_ids is not None:
+        vectors = Vectors.of(vectors, ids=ids_of(query_ids, what="query ids"))
+    matrix = np.ascontiguousarray(vectors.require_matrix(), dtype=np.float32)
+    if not system.by_query_id and vectors.dimension != system.dimension:
+        raise MismatchError(
+            f"queries have {vectors.dimension} dimensions, the system has {system.dimension}",
+            hint="were both made by the same model, and are these the right two files?",
+        )
+    system.turned("search", settings)
+    reasons = tuple(_reasons(matrix, system.space))
+    return _Asked(system, vectors, matrix, int(k), dict(settings), reasons)
+
+
+def _reasons(matrix: NDArray[np.float32], space: Space) -> list[str]:
+    """Why a query has no neighbours, "" where it has, as exact search says it."""
+    finite = np.isfinite(matrix).all(axis=1).astype(bool)
+    directed = matrix.any(axis=1).astype(bool) | (space.name == "l2")
+    return [
+        "NaN or infinite query vector" if not f else "zero query vector" if not d else ""
+        for f, d in zip(finite.tolist(), directed.tolist(), strict=True)
+    ]
+
+
+def _title(system: System, settings: Mapping[str, Any]) -> str:
+    return " ".join([system.spec, *(f"{name}={value}" for name, value in settings.items())])
+
+
+def _run(
+    asked: _Asked,
+    rows: NDArray[np.int64],
+    ids: NDArray[Any],
+    scores: NDArray[Any] | None,
+    name: str,
+) -> Run:
+    """Results of the searched `rows` as a run over all queries; the others have empty rows."""
+    ids = np.asarray(ids)
+    _check_answer(asked, len(rows), ids, scores)
+    width = ids.shape[1] if len(rows) else 0
+    lengths = np.zeros(len(asked.reasons), dtype=np.int64)
+    lengths[rows] = width
+    return Run(
+        queries=asked.queries.ids,
+        documents=ids_of(ids.reshape(-1), what="ids found"),
+        offsets=np.concatenate([[0], np.cumsum(lengths)]),
+        flat_scores=None if scores is None else np.asarray(scores, dtype=np.float64).reshape(-1),
+        space=asked.system.space,
+        k=asked.k,
+        name=name,
+        reasons=asked.reasons if any(asked.reasons) else (),
+    )
+
+
+def _check_answer(asked: _Asked, n: int, ids: NDArray[Any], scores: NDArray[Any] | None) -> None:
+    if n == 0:
+        return
+    name = asked.system.spec or type(asked.system).__name__
+    if ids.ndim != 2 or len(ids) != n or ids.shape[1] > asked.k:
+        raise SystemFault(
+            f"{name} answered {n:,} queries with ids of shape {ids.shape}; "
+            f"expected ({n}, at most {asked.k})"
+        )
+    if scores is not None and np.shape(scores) != ids.shape:
+        raise SystemFault(
+            f"{name} answered with ids of shape {ids.shape} and scores of shape {np.shape(scores)}"
+        )
+
+
+@dataclass(frozen=True)
+class _Times:
+    """Seconds of each repeat of the batch: on the clock, and of this process's processors."""
+
+    wall: list[float]
+    cpu: list[float]
+
+    def measure(self, work: Any) -> Any:
+        cpu, wall = time.process_time(), time.perf_counter()
+        result = work()
+        self.wall.append(time.perf_counter() - wall)
+        self.cpu.append(time.process_time() - cpu)
+        return result
+
+
+def _cost(asked: _Asked, rows: NDArray[np.int64], times: _Times, latency_queries: int) -> Cost:
+    system, n = asked.system, len(asked.reasons)
+    counters = asked.count(rows) if len(rows) else None
+    details: dict[str, Any] = {"system": system.describe(), "k": asked.k, "queries": len(rows)}
+    if counters is not None:
+        details["stages"] = _stages(counters)
+    cpu = latency = None
+    if system.timed and len(rows):
+        cpu = np.full(n, np.nan)
+        cpu[rows] = median(times.cpu) / len(rows)
+        spread = np.linspace(0, len(rows) - 1, min(latency_queries, len(rows)), dtype=np.int64)
+        taken = _latencies(asked, rows[spread])
+        if len(taken):
+            latency = np.full(n, np.nan)
+            latency[rows[spread]] = taken
+        details |= _speed(times, len(rows), taken)
+    return Cost(
+        asked.queries.ids,
+        distance_computations=_spread(
+            counters.distance_computations if counters else None, rows, n
+        ),
+        bytes_read=_spread(counters.bytes_read if counters else None, rows, n),
+        cpu_seconds=cpu,
+        latency_seconds=latency,
+        settings=asked.settings,
+        details=details,
+    )
+
+
+def _latencies(asked: _Asked, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Seconds of each of these queries, searched alone; (m,)."""
+    taken = np.empty(len(rows))
+    for position, row in enumerate(rows):
+        one = np.array([row])
+        start = time.perf_counter()
+        asked.search(one)
+        taken[position] = time.perf_counter() - start
+    return taken
+
+
+def _speed(times: _Times, n: int, latencies: NDArray[np.float64]) -> dict[str, Any]:
+    figures: dict[str, Any] = {
+        "queries_per_second": n / median(times.wall),
+        "repeats": len(times.wall),
+        "batch_seconds": list(times.wall),
+        "batch_cpu_seconds": list(times.cpu),
+        "cpu_seconds_of": "this process over the batch, divided evenly",
+        "latency_queries": len(latencies),
+    }
+    if len(latencies):
+        for percent in (50, 95, 99):
+            figures[f"latency_p{percent}_seconds"] = float(np.percentile(latencies, percent))
+    return figures
+
+
+def _stages(counters: Counters) -> dict[str, dict[str, float] | None]:
+    """Per stage the means per query."""
+    means: dict[str, dict[str, float] | None] = {}
+    for name, stage in counters.stages.items():
+        means[name] = None
+        if stage is not None:
+            mean = float(np.mean(stage.distance_computations))
+            means[name] = {
+                "distance_computations": mean,
+                "bytes_read": mean * stage.bytes_each,
+            }
+    return means
+
+
+def _spread(
+    values: NDArray[np.float64] | None, rows: NDArray[np.int64], n: int
+) -> NDArray[np.float64] | None:
+    """Figures of the searched rows among all n queries; NaN for the others."""
+    if values is None:
+        return None
+    every = np.full(n, np.nan)
+    every[rows] = values
+    return every

@@ -1,0 +1,268 @@
+"""What a search system is: built once, searched with many settings, its cost counted."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numpy as np
+
+from semrecall.data import Ids, Vectors
+from semrecall.errors import InputError, SemrecallWarning
+from semrecall.registry import did_you_mean
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from semrecall.space import Space
+
+__all__ = [
+    "Counters",
+    "Knob",
+    "Stage",
+    "System",
+    "as_compared",
+    "searchable",
+    "unit",
+    "usable_blocks",
+    "warn_left_out",
+]
+
+_BLOCK_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One thing to turn: while building, or with every search.
+
+    low, high: the values it may have, both included.
+    default: what it is when nobody turns it; None where that depends on the data.
+    scale: how values between low and high are best spread, for sweeps and tuning.
+    whole: whether only whole numbers make sense.
+    """
+
+    name: str
+    kind: Literal["build", "search"]
+    low: float
+    high: float
+    default: float | None
+    about: str
+    scale: Literal["linear", "log"] = "linear"
+    whole: bool = True
+
+    def check(self, value: Any) -> float:
+        """The value as a number this knob can have; InputError when it cannot."""
+        number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+        if not number or not math.isfinite(value) or (self.whole and value != int(value)):
+            kind = "a whole number" if self.whole else "a number"
+            raise InputError(f"{self.name} is {value!r}; expected {kind} {self.range}")
+        if not self.low <= value <= self.high:
+            raise InputError(f"{self.name} is {value:g}; expected a number {self.range}")
+        return int(value) if self.whole else float(value)
+
+    @property
+    def range(self) -> str:
+        """The allowed values in words."""
+        return f"from {self.low:.12g} to {self.high:.12g}"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a search.
+
+    distance_computations: vectors compared at this stage, per query, shape (n,).
+    bytes_each: bytes that one comparison reads of the index.
+    """
+
+    distance_computations: NDArray[np.float64]
+    bytes_each: float
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What queries cost, by stage (e.g. coarse, codes, refine); None for a stage that is unknown.
+
+    A stage whose counter reads 0 for all queries is unknown, not free.
+    """
+
+    stages: Mapping[str, Stage | None]
+
+    def __post_init__(self) -> None:
+        known = {
+            name: stage if stage is not None and stage.distance_computations.any() else None
+            for name, stage in self.stages.items()
+        }
+        object.__setattr__(self, "stages", known)
+
+    @property
+    def distance_computations(self) -> NDArray[np.float64] | None:
+        """Vectors compared at all stages, per query, (n,); None when a stage is unknown."""
+        return self._total(by_bytes=False)
+
+    @property
+    def bytes_read(self) -> NDArray[np.float64] | None:
+        """Bytes those comparisons read, per query, (n,); None when a stage is unknown."""
+        return self._total(by_bytes=True)
+
+    def _total(self, *, by_bytes: bool) -> NDArray[np.float64] | None:
+        total: NDArray[np.float64] | None = None
+        for stage in self.stages.values():
+            if stage is None:
+                return None
+            part = stage.distance_computations * (stage.bytes_each if by_bytes else 1.0)
+            total = part if total is None else total + part
+        return total
+
+
+class System(ABC):
+    """A search system. An adapter says how to build and to search; the rest has defaults.
+
+    spec: what `open_system` was asked for.
+    options: key -> one line about it, for the keys a spec may have; they become arguments of
+        the constructor.
+    knobs: what can be turned. An unbuilt system may know its build knobs only.
+    space, dimension, ntotal: geometry, dimensions and number of vectors held; InputError before
+        the system is built.
+    """
+
+    options: ClassVar[Mapping[str, str]] = {}
+    #: Whether the time of a search is the system's own (a recording only looks results up).
+    timed: ClassVar[bool] = True
+    #: Whether `search` and `count` are given the ids of the queries as `query_ids`.
+    by_query_id: ClassVar[bool] = False
+
+    spec: str = ""
+
+    @property
+    @abstractmethod
+    def knobs(self) -> tuple[Knob, ...]:
+        """What can be turned."""
+
+    @property
+    @abstractmethod
+    def built(self) -> bool:
+        """Whether there is something to search."""
+
+    @property
+    @abstractmethod
+    def space(self) -> Space:
+        """The geometry of the scores."""
+
+    @property
+    @abstractmethod
+    def dimension(self) -> int:
+        """Dimensions of the vectors."""
+
+    @property
+    @abstractmethod
+    def ntotal(self) -> int:
+        """How many vectors it holds."""
+
+    @abstractmethod
+    def build(self, base: Any, space: str | Space, ids: Any = None, **knobs: Any) -> Self:
+        """The system with these vectors in it; the one it is called on stays as it was.
+
+        base: Vectors or an array (n, d). ids: ids of the rows, in place of those of `base`.
+        knobs: build knobs.
+        """
+
+    @abstractmethod
+    def search(
+        self, queries: NDArray[np.float32], k: int, **settings: Any
+    ) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        """Ids and scores, (n, at most k) each, best first, in the natural unit of the space.
+
+        queries: (n, d) float32, finite, and not zero where direction matters. An id that is
+        negative or empty is missing; scores are None where the system tells none. `settings`
+        hold for this call only. This is what is timed: no counting here.
+        """
+
+    def count(self, queries: NDArray[np.float32], k: int, **settings: Any) -> Counters | None:
+        """What `search` with the same arguments costs, by counters; None when nothing counts.
+
+        Never timed, so it may replay the search.
+        """
+        return None
+
+    def codes(self) -> Vectors | None:
+        """What the quantiser kept, decoded to float32, with the ids of the base and in its order.
+
+        None where the vectors are kept as they were.
+        """
+        return None
+
+    def view(self, queries: NDArray[np.float32]) -> tuple[NDArray[np.float32], Space]:
+        """Queries as the system compares them with `codes()`, and the space it compares in."""
+        return queries, self.space
+
+    def describe(self) -> dict[str, Any]:
+        """Versions, make and size, for the record; plain values."""
+        return {}
+
+    def turned(self, kind: Literal["build", "search"], given: Mapping[str, Any]) -> dict[str, Any]:
+        """The given knobs of one kind, checked; InputError naming those there are."""
+        known = {knob.name: knob for knob in self.knobs if knob.kind == kind}
+        for name in given:
+            if name not in known:
+                have = ", ".join(f"{n} ({knob.range})" for n, knob in known.items())
+                near = did_you_mean(name, known)
+                guess = near + " " if near and near.startswith("did") else ""
+                raise InputError(
+                    f"{self.spec or type(self).__name__} has no {kind} knob {name!r}",
+                    hint=f"{guess}it has: {have or 'none'}",
+                )
+        return {name: known[name].check(value) for name, value in given.items()}
+
+
+def searchable(rows: NDArray[Any], space: Space) -> NDArray[np.bool_]:
+    """Which rows (n, d) of a base can be searched: finite, and under cosine not zero; (n,)."""
+    usable = np.isfinite(rows).all(axis=1)
+    if space.name == "cosine":
+        usable &= rows.any(axis=1)
+    return np.asarray(usable)
+
+
+def usable_blocks(
+    base: Vectors, space: Space
+) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.float32]]]:
+    """The searchable rows of a base, a block at a time, as float32, normalised under cosine.
+
+    Yields how many rows of the base were read so far, the row numbers (m,) and the vectors
+    (m, d) of the block.
+    """
+    for start, block in base.blocks(max(1, _BLOCK_BYTES // (4 * base.dimension))):
+        usable = searchable(block, space)
+        yield start + len(block), start + np.flatnonzero(usable), as_compared(block[usable], space)
+        base.release()
+
+
+def as_compared(rows: NDArray[Any], space: Space) -> NDArray[np.float32]:
+    """Rows (n, d) as contiguous float32, scaled to length one under cosine."""
+    plain = np.ascontiguousarray(rows, dtype=np.float32)
+    return unit(plain) if space.name == "cosine" else plain
+
+
+def unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Rows (n, d) scaled to length one in float32; zero rows stay zero."""
+    # The squares of float32 values can leave the range of float32.
+    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))[:, None]
+    scaled = np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0, casting="same_kind")
+    return np.ascontiguousarray(scaled, dtype=np.float32)
+
+
+def warn_left_out(rows: NDArray[np.int64], total: int, ids: Ids) -> None:
+    """Say which rows of a base of `total` rows are not in the system, when some are not."""
+    if len(rows) == total:
+        return
+    out = np.setdiff1d(np.arange(total), rows)
+    named = ", ".join(repr(i) for i in ids[out[:5]]) + (", ..." if len(out) > 5 else "")
+    warnings.warn(
+        f"{len(out):,} of {total:,} vectors cannot be searched (NaN, infinite, or zero under "
+        f"cosine) and are not in the system: {named}",
+        SemrecallWarning,
+        stacklevel=3,
+    )

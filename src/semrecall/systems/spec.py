@@ -1,0 +1,60 @@
+"""From a spec to a system: `name?key=value&key=value`, or the path of a saved index."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from semrecall.errors import InputError
+from semrecall.registry import did_you_mean, load_system
+from semrecall.systems.base import System
+
+__all__ = ["open_system", "parse_spec"]
+
+
+def open_system(spec: str, **options: Any) -> System:
+    """The system a spec asks for.
+
+    spec: `name?key=value&key=value`, e.g. "faiss?factory=IVF256,SQ8", "exact",
+        "recorded?run=run.parquet"; or a path ending in ".faiss".
+    options: more keys, for values that do not fit in a string (e.g. ids).
+
+    A system made from a recipe still has to be built: `open_system(spec).build(base, "ip")`;
+    one that was saved or recorded is ready. Raises InputError for unknown names and keys.
+    """
+    name, written = parse_spec(spec)
+    kind = load_system(name)
+    both = sorted(written.keys() & options.keys())
+    if both:
+        raise InputError(f"{both[0]!r} is in the spec {spec!r} and among the options")
+    given = {**written, **options}
+    for key in given:
+        if key not in kind.options:
+            hint = did_you_mean(key, kind.options) or f"{name} takes none"
+            raise InputError(f"system {name!r} has no option {key!r}", hint=hint)
+    system = kind(**given)
+    if not isinstance(system, System):
+        raise InputError(f"{name!r} is a {kind.__name__}; expected a semrecall.systems.System")
+    system.spec = spec
+    return system
+
+
+def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
+    """Name and options of a spec; values may hold anything but "&"."""
+    text = spec.strip()
+    if "?" not in text and text.endswith(".faiss"):
+        return "faiss", {"index": text}
+    name, _, rest = text.partition("?")
+    options: dict[str, str] = {}
+    for piece in filter(None, rest.split("&")):
+        key, equals, value = piece.partition("=")
+        if not equals or not key or not value:
+            raise InputError(
+                f"{piece!r} in the system {spec!r} is not key=value",
+                hint='for example "faiss?factory=IVF256,SQ8"',
+            )
+        if key in options:
+            raise InputError(f"{key!r} occurs twice in the system {spec!r}")
+        options[key] = value
+    if not name:
+        raise InputError(f"the system {spec!r} has no name", hint='for example "exact"')
+    return name, options

@@ -1,0 +1,314 @@
+"""Contracts for anyone's system: one call shows whether an adapter keeps its promises."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from semrecall.benchmark import codes_truth, search
+from semrecall.data import Run, Vectors
+from semrecall.errors import InputError, SemrecallWarning
+from semrecall.exact import rescore
+from semrecall.exact import search as exact_search
+from semrecall.space import space as space_of
+from semrecall.systems import System, open_system
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from semrecall.space import Space
+
+__all__ = ["check_system"]
+
+_ROWS, _DIMENSION, _QUERIES, _K = 600, 16, 12, 10
+#: Scores of float32 arithmetic agree with exact ones to this, relative to the largest.
+_TOLERANCE = 1e-4
+
+
+def check_system(
+    system: str | System | Callable[[], System],
+    *,
+    space: str | Space = "ip",
+    exact: bool = False,
+) -> None:
+    """Check a system against the contract of `System`; AssertionError says what is broken.
+
+    system: a spec, an unbuilt system, or a function that makes one.
+    exact: whether it claims to find the true neighbours; then its recall must be 1.
+
+    It is built on a few hundred vectors (two of them equal, one zero), with integer and with
+    string ids, and searched many times. Nothing is timed, and no optional package is needed.
+    """
+    made = open_system(system) if isinstance(system, str) else system
+    fresh = made if isinstance(made, System) else made()
+    with warnings.catch_warnings():
+        # Few vectors to train on, and a zero vector: intended here.
+        warnings.simplefilter("ignore", SemrecallWarning)
+        trial = _Trial(fresh, space_of(space))
+        for check in _CHECKS + (_EXACT if exact else ()):
+            check(trial)
+
+
+def _expect(held: bool, broken: str) -> None:
+    if not held:
+        raise AssertionError(broken)
+
+
+class _Trial:
+    """A system under test, built once, and the data it was built on."""
+
+    def __init__(self, fresh: System, space: Space) -> None:
+        rng = np.random.default_rng(7)
+        self.space = space
+        matrix = rng.standard_normal((_ROWS, _DIMENSION)).astype(np.float32)
+        matrix[1] = matrix[0]
+        matrix[2] = 0
+        self.queries = rng.standard_normal((_QUERIES, _DIMENSION)).astype(np.float32)
+        self.queries[0] = matrix[0]
+        # Ids that are not row numbers: a system that returns row numbers is found out.
+        self.ids = np.arange(_ROWS) * 3 + 1000
+        self.base = Vectors.of(matrix, ids=self.ids)
+        self.fresh = fresh
+        self.system = fresh.build(self.base, space)
+
+    def search(self, k: int = _K, queries: NDArray[Any] | None = None, **settings: Any) -> Run:
+        wanted = self.queries if queries is None else queries
+        run, _ = search(self.system, wanted, k, repeats=1, latency_queries=0, **settings)
+        return run
+
+    def raw(self, k: int = _K) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        ids, scores = self.system.search(self.queries, k)
+        return np.asarray(ids), None if scores is None else np.asarray(scores)
+
+    def settings(self) -> list[dict[str, Any]]:
+        """For each search knob its two ends."""
+        return [
+            {knob.name: int(value) if knob.whole else value}
+            for knob in self.system.knobs
+            if knob.kind == "search"
+            for value in (knob.low, knob.high)
+        ]
+
+
+def _says_what_it_is(trial: _Trial) -> None:
+    system = trial.system
+    _expect(isinstance(system, System), f"build returned a {type(system).__name__}, not a System")
+    _expect(system.built, "built is false after build")
+    _expect(
+        system.space == trial.space, f"space is {system.space}; it was built with {trial.space}"
+    )
+    _expect(
+        system.dimension == _DIMENSION, f"dimension is {system.dimension}; expected {_DIMENSION}"
+    )
+    # A zero vector has no direction: under cosine it may be left out.
+    fewest = _ROWS - (trial.space.name == "cosine")
+    _expect(fewest <= system.ntotal <= _ROWS, f"ntotal is {system.ntotal}; expected {_ROWS}")
+    _expect(isinstance(system.describe(), dict), "describe() is not a dict")
+    names = [(knob.kind, knob.name) for knob in system.knobs]
+    _expect(len(set(names)) == len(names), f"two knobs have one name: {names}")
+    for knob in system.knobs:
+        _expect(knob.low <= knob.high, f"knob {knob.name}: low {knob.low} above high {knob.high}")
+        if knob.default is not None:
+            knob.check(knob.default)
+
+
+def _answers_in_shape(trial: _Trial) -> None:
+    for k in (1, _K):
+        ids, scores = trial.raw(k)
+        _expect(
+            ids.ndim == 2 and len(ids) == _QUERIES and ids.shape[1] <= k,
+            f"k={k}: ids have shape {ids.shape}; expected ({_QUERIES}, at most {k})",
+        )
+        _expect(
+            scores is None or scores.shape == ids.shape,
+            f"k={k}: scores have another shape than ids, which have {ids.shape}",
+        )
+    one, _ = trial.system.search(trial.queries[:1], _K)
+    _expect(len(one) == 1, f"one query was answered with {len(one)} rows")
+
+
+def _returns_the_ids_it_was_given(trial: _Trial) -> None:
+    run = trial.search()
+    found = set(run.documents.array()[run.valid].tolist())
+    _expect(bool(found), "no query found anything")
+    strange = sorted(found - set(trial.ids.tolist()))
+    _expect(
+        not strange,
+        f"found ids that no vector has, e.g. {strange[:3]}; the ids given to build must come back, "
+        "not row numbers",
+    )
+    for row, ids in enumerate(run.ids):
+        real = ids[ids >= 0]
+        _expect(len(set(real.tolist())) == len(real), f"query {row} found one id twice: {ids}")
+
+
+def _keeps_strings(trial: _Trial) -> None:
+    names = [f"doc-{i}" for i in range(_ROWS)]
+    named = trial.fresh.build(trial.base, trial.space, names)
+    run, _ = search(named, trial.queries, _K, repeats=1, latency_queries=0)
+    found = {str(i) for i in run.documents.array()[run.valid].tolist()}
+    _expect(bool(found), "no query found anything after a build with string ids")
+    _expect(found <= set(names), f"string ids did not come back: {sorted(found - set(names))[:3]}")
+    _expect(
+        trial.search().documents == trial.search().documents,
+        "building again changed the system that was built before",
+    )
+
+
+def _best_first(trial: _Trial) -> None:
+    run = trial.search()
+    if run.scores is None:
+        return
+    way = "falling" if trial.space.higher_is_nearer else "rising"
+    for row, scores in enumerate(run.scores):
+        key = trial.space.sort_key(scores[~np.isnan(scores)])
+        _expect(
+            bool((np.diff(key) >= 0).all()),
+            f"query {row}: {trial.space} scores must be {way}, best first; found {scores}",
+        )
+
+
+def _scores_in_the_natural_unit(trial: _Trial) -> None:
+    run = trial.search()
+    if run.flat_scores is None or trial.system.codes() is not None:
+        return
+    true = rescore(run, trial.base, trial.queries, trial.space).flat_scores
+    assert true is not None
+    both = run.valid & ~np.isnan(true)
+    worst = float(np.abs(run.flat_scores[both] - true[both]).max(initial=0))
+    unit = "a distance, not squared" if trial.space.name == "l2" else "a similarity"
+    _expect(
+        worst <= _TOLERANCE * float(np.abs(true[both]).max(initial=1)),
+        f"scores are off by up to {worst:.4g} from the exact ones; {trial.space} is {unit}",
+    )
+
+
+def _zero_vector_comes_last(trial: _Trial) -> None:
+    if trial.space.name != "cosine":
+        return
+    ids, _ = trial.raw(_ROWS)
+    zero = int(trial.ids[2])
+    for row, found in enumerate(ids.tolist()):
+        real = [i for i in found if i >= 0]
+        _expect(
+            zero not in real or real.index(zero) == len(real) - 1,
+            f"query {row}: a zero vector, which has no direction, outranks real ones",
+        )
+
+
+def _k_beyond_the_base(trial: _Trial) -> None:
+    run = trial.search(_ROWS + 50)
+    for row, ids in enumerate(run.ids):
+        real = ids[ids >= 0]
+        _expect(
+            len(set(real.tolist())) == len(real) <= _ROWS,
+            f"k={_ROWS + 50} over {_ROWS} vectors: query {row} has {len(real)} results, of which "
+            f"{len(set(real.tolist()))} differ; the rest must be missing (-1, or a shorter row)",
+        )
+
+
+def _equal_vectors_are_two(trial: _Trial) -> None:
+    ids = trial.search(_ROWS).ids[0]
+    twins = {int(trial.ids[0]), int(trial.ids[1])}
+    found = twins & set(ids.tolist())
+    _expect(len(found) != 1 or not _sees_all(ids), "of two equal vectors only one can be found")
+
+
+def _sees_all(ids: NDArray[Any]) -> bool:
+    return int((ids >= 0).sum()) >= _ROWS - 1
+
+
+def _bad_queries_have_reasons(trial: _Trial) -> None:
+    queries = trial.queries.copy()
+    queries[3, 5] = np.nan
+    run = trial.search(queries=queries)
+    _expect(bool(run.reason(3)) and len(run.ids[3]) == 0, "a NaN query must have an empty row")
+    _expect(len(run.ids[4]) > 0, "a NaN query took the results of another query away")
+
+
+def _refuses_unknown_settings(trial: _Trial) -> None:
+    for kind, call in (
+        ("search", lambda: trial.system.search(trial.queries, _K, no_such_knob=1)),
+        ("build", lambda: trial.fresh.build(trial.base, trial.space, no_such_knob=1)),
+    ):
+        try:
+            call()
+        except InputError:
+            continue
+        _expect(False, f"an unknown {kind} knob was taken without an error")
+
+
+def _same_answer_twice(trial: _Trial) -> None:
+    first, second = trial.raw(), trial.raw()
+    _expect(bool((first[0] == second[0]).all()), "the same search found other ids the second time")
+
+
+def _settings_do_not_leak(trial: _Trial) -> None:
+    before = trial.raw()[0]
+    for setting in trial.settings():
+        trial.system.search(trial.queries, _K, **setting)
+        after = trial.raw()[0]
+        _expect(
+            after.shape == before.shape and bool((after == before).all()),
+            f"after a search with {setting} a search without settings finds other results",
+        )
+
+
+def _counts_per_query(trial: _Trial) -> None:
+    counters = trial.system.count(trial.queries, _K)
+    if counters is None:
+        return
+    for name, stage in counters.stages.items():
+        if stage is None:
+            continue
+        shape = np.shape(stage.distance_computations)
+        _expect(shape == (_QUERIES,), f"stage {name}: counts have shape {shape}, not ({_QUERIES},)")
+        _expect(stage.bytes_each > 0, f"stage {name}: {stage.bytes_each} bytes a comparison")
+
+
+def _codes_fit_the_base(trial: _Trial) -> None:
+    codes = trial.system.codes()
+    if codes is None:
+        return
+    _expect(
+        len(codes) == trial.system.ntotal,
+        f"codes() has {len(codes)} rows; the system holds {trial.system.ntotal}",
+    )
+    strange = set(codes.ids.array().tolist()) - set(trial.ids.tolist())
+    _expect(not strange, f"codes() has ids that the base has not, e.g. {sorted(strange)[:3]}")
+    run = codes_truth(trial.system, trial.queries, _K)
+    _expect(len(run) == _QUERIES, f"exact search over the codes answered {len(run)} queries")
+
+
+def _finds_the_truth(trial: _Trial) -> None:
+    truth = exact_search(trial.base, trial.queries, _K, trial.space)
+    run = trial.search()
+    assert truth.scores is not None
+    for row in range(_QUERIES):
+        lost = set(truth.ids[row][:_K].tolist()) - set(run.ids[row].tolist())
+        # Of two equal vectors at the end of the row either may be there.
+        lost -= set(truth.ids[row][truth.scores[row] == truth.scores[row][_K - 1]].tolist())
+        _expect(not lost, f"query {row} misses {sorted(lost)} of its {_K} nearest; it is not exact")
+
+
+_CHECKS = (
+    _says_what_it_is,
+    _answers_in_shape,
+    _returns_the_ids_it_was_given,
+    _keeps_strings,
+    _best_first,
+    _scores_in_the_natural_unit,
+    _zero_vector_comes_last,
+    _k_beyond_the_base,
+    _equal_vectors_are_two,
+    _bad_queries_have_reasons,
+    _refuses_unknown_settings,
+    _same_answer_twice,
+    _settings_do_not_leak,
+    _counts_per_query,
+    _codes_fit_the_base,
+)
+_EXACT = (_finds_the_truth,)
