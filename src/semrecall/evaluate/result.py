@@ -182,8 +182,8 @@ class Result:
         return [
             self._summary(run, str(measure), column, group)
             for measure in self.measures
-            for run in self.runs
             for group in groups
+            for run in self.runs
         ]
 
     def _slice(self, name: str) -> Slice:

@@ -74,12 +74,13 @@ def _short(name: str, width: int = _NAME_WIDTH) -> str:
 def _block(result: Result, rows: list[Summary]) -> list[str]:
     """Rows as text: measures as headings where several rows belong to one."""
     headed = len(result.runs) > 1 or bool(rows and rows[0].column)
+    widest = max((display_width(_short(row.group)) for row in rows), default=0)
     names = []
     for row in rows:
-        parts = [row.group] if row.column else []
-        if len(result.runs) > 1:
-            parts.append(_short(row.run))
-        names.append("  " + "  ".join(_short(p) for p in parts) if headed else row.measure)
+        group = _short(row.group)
+        parts = [group + " " * (widest - display_width(group))] if row.column else []
+        parts += [_short(row.run)] if len(result.runs) > 1 else []
+        names.append("  " + "  ".join(parts) if headed else row.measure)
     confidence = f"{result.confidence * 100:.4g}%"
     columns = [
         (head.format(confidence=confidence), cell, drop)
@@ -93,10 +94,10 @@ def _block(result: Result, rows: list[Summary]) -> list[str]:
             for name, row in zip(names, rows, strict=True)
         ]
         lines = aligned(cells, [False] + [True] * len(columns))
-        widest = max((drop for _, _, drop in columns), default=0)
-        if max(map(display_width, lines)) <= WIDTH or widest == 0:
+        next_to_go = max((drop for _, _, drop in columns), default=0)
+        if max(map(display_width, lines)) <= WIDTH or next_to_go == 0:
             break
-        columns = [c for c in columns if c[2] != widest]
+        columns = [c for c in columns if c[2] != next_to_go]
     if not headed:
         return lines
     grouped, previous = lines[:1], None

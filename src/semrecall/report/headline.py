@@ -86,4 +86,5 @@ def percent(share: float) -> str:
     digits = 1 if shown > 1 else 1 - math.floor(math.log10(abs(shown)))
     while f"{shown:.{digits}f}" == f"{100:.{digits}f}" and digits < 15:
         digits += 1
-    return f"{shown:.{digits}f}".rstrip("0").rstrip(".") + "%"
+    text = f"{shown:.{digits}f}"
+    return (text if digits == 1 else text.rstrip("0")) + "%"
