@@ -92,6 +92,11 @@ def test_huge_ids_and_string_ids_join_with_judgments():
     assert both.true_grades.tolist() == [[1.0], [2.0]]
 
 
+def test_a_document_nobody_judged_takes_no_grade_from_the_next_query():
+    both = problem([[3], [0]], [[2], [0]], grades={0: {2: 1}, 1: {0: 2}})
+    np.testing.assert_array_equal(both.found_grades, [[np.nan], [2.0]])
+
+
 def test_nothing_at_all():
     empty = Run.from_arrays(np.empty((0, 5), dtype=np.int64), k=5)
     assert parse("recall@5").values(align(empty, empty)).values.tolist() == []
@@ -119,6 +124,9 @@ def test_a_tie_at_rank_k_replaces_a_missed_neighbour_of_the_same_tie_only():
     assert value("recall(ties=no)@3", [[1, 2, 4]], true, None, scores) == [2 / 3]
     # 3 and 4 together fill one seat; 1 was truly missed: 2 of 3.
     assert value("recall@3", [[2, 3, 4]], true, None, scores) == [2 / 3]
+    # Two results tied with 3 fill its one seat, not that of 1: 1 of 3.
+    deep = [[1, 2, 3, 4, 5]], None, [[3.0, 2.0, 1.0, 1.0, 1.0]]
+    assert value("recall@3", [[4, 5, 9]], *deep) == [1 / 3]
     # 2 is not tied with anything at rank 2.
     assert value("recall@2", [[1, 3]], true, None, scores) == [0.5]
 
@@ -197,6 +205,14 @@ def test_srecall_reasons():
     assert scores.mean == 1.0
     zero = parse("srecall(rel=0,gain=grade)@1").values(problem([[1]], [[1]], grades={0: {1: 0}}))
     assert zero.reasons == ("no semantic neighbour",)
+
+
+def test_a_negative_grade_weighs_nothing():
+    grades = {0: {1: -2, 2: 1, 3: 1}}
+    both = problem([[1, 2]], [[1, 2, 3]], grades=grades)
+    # Weights 0, 1, 1: 1 of 2. By count all three are neighbours of grade -2 or more: 2 of 3.
+    assert parse("srecall(rel=-2,gain=grade)@3").values(both).values.tolist() == [0.5]
+    assert parse("srecall(rel=-2)@3").values(both).values.tolist() == [2 / 3]
 
 
 def test_unjudged_neighbours_are_left_out_and_bounded():

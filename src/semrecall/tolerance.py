@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = ["ToleranceReport", "Way", "tolerance"]
+__all__ = ["ToleranceReport", "Way", "percent", "tolerance"]
 
 #: How many queries the quantisation error is taken over, evenly spaced.
 SAMPLE = 1000
@@ -79,7 +79,7 @@ class ToleranceReport:
         head = ("way", "x", "5%", "median", "95%", "queries", "note")
         rows: list[tuple[str, ...]] = [head]
         for w in self.ways:
-            numbers = (_percent(v) for v in (w.x, w.low, w.median, w.high))
+            numbers = (percent(v) for v in (w.x, w.low, w.median, w.high))
             rows.append((w.name, *numbers, f"{w.queries:,}", w.note))
         widths = [max(len(row[i]) for row in rows) for i in range(len(head) - 1)]
         lines = []
@@ -129,8 +129,9 @@ def _known(values: Array) -> Array:
     return values[~np.isnan(values)]
 
 
-def _percent(share: float) -> str:
-    return "-" if math.isnan(share) else f"{100 * share:.3g}%"
+def percent(share: float | None) -> str:
+    """A share as people read it: 0.0685 is 6.85%; "-" for None and NaN."""
+    return "-" if share is None or math.isnan(share) else f"{100 * share:.3g}%"
 
 
 def _way(name: str, values: Array, x: float, note: str = "") -> Way:
@@ -220,14 +221,12 @@ def _take(base: Vectors, rows: NDArray[np.int64]) -> NDArray[Any]:
 
 
 def _range(base: Vectors) -> tuple[Array, Array]:
-    """Smallest and largest finite value of each dimension, (d,) each; 0 where there is none."""
+    """Smallest and largest finite value of each dimension, (d,) each."""
     low, high = np.full(base.dimension, np.inf), np.full(base.dimension, -np.inf)
     for _, block in base.blocks(BLOCK):
         finite = np.isfinite(block)
         np.minimum(low, np.min(block, axis=0, where=finite, initial=np.inf), out=low)
         np.maximum(high, np.max(block, axis=0, where=finite, initial=-np.inf), out=high)
-    empty = low > high
-    low[empty] = high[empty] = 0.0
     return low, high
 
 

@@ -1,79 +1,73 @@
-"""`semrecall tolerance`: four ways to choose the tolerance x of tolerant recall."""
+"""semrecall tolerance: four ways to choose the tolerance x of tolerant recall."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
+
+from semrecall.cli.tables import format_option
 
 __all__ = ["command"]
 
-FORMATS = ("table", "json", "csv", "markdown")
 
-
-@click.command(short_help="Four ways to choose the tolerance x of tolerant recall.")
-@click.argument("truth")
+@click.command("tolerance")
+@click.argument("truth", type=click.Path())
+@click.option("-k", type=click.IntRange(min=1), help="Neighbours; the truth's depth if absent.")
+@click.option("--run", "run_file", type=click.Path(), help="Results of an index, for `semantic`.")
+@click.option("--judgments", type=click.Path(), help="Which documents matter, for `semantic`.")
+@click.option("--base", type=click.Path(), help="Base vectors, for `quantisation`.")
+@click.option("--queries", type=click.Path(), help="Query vectors, for `quantisation`.")
+@click.option("--base-dataset", help="Part of the base file: HDF5 data set or parquet column.")
+@click.option("--queries-dataset", help="Part of the queries file.")
+@click.option("--base-ids", type=click.Path(), help="Ids of the base rows, one a line, or .npy.")
+@click.option("--query-ids", type=click.Path(), help="Ids of the queries, one a line, or .npy.")
 @click.option(
-    "-k", type=click.IntRange(min=1), help="How many neighbours; the truth's depth if not given."
-)
-@click.option(
-    "--run", "run_path", metavar="FILE", help="Results of an index, for the way `semantic`."
-)
-@click.option("--judgments", metavar="FILE", help="Which documents matter, for the way `semantic`.")
-@click.option("--base", metavar="FILE", help="Base vectors, for the way `quantisation`.")
-@click.option("--queries", metavar="FILE", help="Query vectors, for the way `quantisation`.")
-@click.option(
-    "--space",
-    type=click.Choice(["ip", "cosine", "l2"]),
-    help="Space, where the truth does not say.",
-)
-@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
+    "--space", type=click.Choice(["ip", "cosine", "l2"]),
+    help="Of the scores, where the file of the truth does not say.",
+)  # fmt: skip
+@format_option
 def command(
     truth: str,
     k: int | None,
-    run_path: str | None,
+    run_file: str | None,
     judgments: str | None,
     base: str | None,
     queries: str | None,
+    base_dataset: str | None,
+    queries_dataset: str | None,
+    base_ids: str | None,
+    query_ids: str | None,
     space: str | None,
-    form: str,
+    format: str,  # noqa: A002
 ) -> None:
-    """Four ways to choose the tolerance x of tolerant recall, from the exact neighbours in TRUTH.
+    """Four ways to choose the tolerance x of tolerant recall.
 
-    proxy and query come from the truth alone; quantisation needs --base and --queries; semantic
-    needs --run and --judgments.
+    TRUTH is a file of exact neighbours with scores. The ways `proxy` and `query` come from it
+    alone; `quantisation` needs --base and --queries, `semantic` needs --run and --judgments.
+
+    \b
+    Example:
+      semrecall tolerance truth.parquet -k 100 --run run.parquet --judgments labels.parquet
     """
+    from semrecall.cli.tables import print_rows
     from semrecall.formats import read_judgments, read_run, read_vectors
-    from semrecall.tolerance import tolerance
+    from semrecall.tolerance import percent, tolerance
 
     exact = read_run(truth, space=space)
     report = tolerance(
         exact,
         exact.depth if k is None else k,
-        run=None if run_path is None else read_run(run_path, space=space),
-        judgments=None if judgments is None else read_judgments(judgments),
-        base=None if base is None else read_vectors(base),
-        queries=None if queries is None else read_vectors(queries),
+        run=read_run(run_file, space=space) if run_file else None,
+        judgments=read_judgments(judgments) if judgments else None,
+        base=read_vectors(base, dataset=base_dataset, ids=base_ids) if base else None,
+        queries=read_vectors(queries, dataset=queries_dataset, ids=query_ids) if queries else None,
     )
-    click.echo(_shown(report, form))
-
-
-def _shown(report: Any, form: str) -> str:
-    if form == "table":
-        return str(report)
     rows = report.to_dicts()
-    if form == "json":
-        import json
-
-        return json.dumps({"k": report.k, "space": report.space, "ways": rows}, indent=2)
-    head = list(rows[0])
-    cells = [["" if row[name] is None else str(row[name]) for name in head] for row in rows]
-    if form == "csv":
-        import csv
-        import io
-
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([head, *cells])
-        return text.getvalue().rstrip("\n")
-    lines = [head, ["---"] * len(head), *cells]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    if format in ("table", "markdown"):
+        rows = [row | {n: percent(row[n]) for n in ("x", "low", "median", "high")} for row in rows]
+    titles = {"way": "way", "x": "x", "low": "5%", "median": "median", "high": "95%"}
+    print_rows(
+        rows,
+        format,
+        titles=titles | {"queries": "queries", "note": "note"},
+        document={"k": report.k, "space": report.space, "ways": rows},
+    )

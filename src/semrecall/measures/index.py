@@ -81,11 +81,12 @@ def _tie_notes(problem: Problem, k: int, values: Array, params: Mapping[str, Any
     if params.get("ties") == "no":
         return
     low, high, open_ = recall_bounds(problem, k)
-    if open_.any() and not np.isnan(values).all():
-        use = ~np.isnan(values)
+    use = ~np.isnan(values)
+    count = int(np.count_nonzero(open_ & use))
+    if count:
         yield (
-            f"queries where ties at rank {k} may go on past the stored neighbours: "
-            f"{int(open_.sum()):,}; recall between {np.mean(low[use]):.4f} and {np.mean(high[use]):.4f}"
+            f"queries where ties at rank {k} may go on past the stored neighbours: {count:,}; "
+            f"recall between {np.mean(low[use]):.4f} and {np.mean(high[use]):.4f}"
         )
 
 

@@ -91,18 +91,19 @@ def _given_true(problem: Problem) -> Listed:
 
 
 def _distances(problem: Problem, k: int) -> tuple[Array, Array]:
-    """The k-th true distance (n, 1), the distances of the first k results; infinite if missing."""
+    """The k-th true distance (n, 1), the distances of k results (n, k); infinite if missing."""
     space = need(problem.space, "the space of the scores")
-    true = _as_distances(space, _given_true(problem))
-    kth = true[:, k - 1 : k] if true.shape[1] >= k else np.full((len(true), 1), np.inf)
-    return kth, _as_distances(space, problem.given_found)[:, :k]
+    true = _as_distances(space, _given_true(problem), k)
+    return true[:, k - 1 : k], _as_distances(space, problem.given_found, k)[:, :k]
 
 
-def _as_distances(space: Space, rows: Listed) -> Array:
+def _as_distances(space: Space, rows: Listed, k: int) -> Array:
     scores = need(rows.scores, "scores")
     offset = {"cosine": 1.0, "ip": 0.0}
     distances = scores if space.name == "l2" else offset[space.name] - scores
-    return np.where(np.isnan(distances), np.inf, distances)
+    short = max(k - distances.shape[1], 0)
+    padded = np.pad(distances, ((0, 0), (0, short)), constant_values=np.inf)
+    return np.where(np.isnan(padded), np.inf, padded)
 
 
 def _padded(rows: Listed, k: int) -> NDArray[np.int64]:
@@ -126,12 +127,12 @@ def _tie_end(problem: Problem, k: int) -> NDArray[np.int64]:
 def _member(found: NDArray[np.int64], true: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which valid entries of `found` (n, w) occur in the same row of `true` (n, v)."""
     codes = np.concatenate([found, true], axis=1)
+    # Two above the largest code: the key of a -1 then falls between the rows.
     span = int(codes.max(initial=0)) + 2
     if span * len(codes) > np.iinfo(np.int64).max:
         distinct, codes = np.unique(codes, return_inverse=True)
-        codes, span = codes.reshape(len(found), -1), len(distinct) + 1
-    # One more than the code, so that -1 does not run into the keys of the row before.
-    keys = np.arange(len(codes))[:, None] * span + codes + 1
+        codes, span = codes.reshape(len(found), -1), len(distinct)
+    keys = np.arange(len(codes))[:, None] * span + codes
     hits = np.isin(keys[:, : found.shape[1]], keys[:, found.shape[1] :])
     return np.asarray(hits & (found >= 0))
 
