@@ -1,0 +1,219 @@
+"""Files of vectors, runs, judgments, scores and cost: what they hold, read and written.
+
+The format follows from the file's suffix, or from `format=`; `formats()` lists them all.
+"""
+
+# ruff: noqa: A002 - "format" is the word for it, in numpy, pandas and on our command line.
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from semrecall.data import Cost, Judgments, Run, Scores, Vectors
+from semrecall.data.judgments import Conflicts
+from semrecall.errors import InputError
+from semrecall.formats import hdf5, table, vdbbench
+from semrecall.formats.files import writing
+from semrecall.formats.options import Duplicates, NanScores, Options
+from semrecall.formats.table import FORMATS, Format, format_for, formats
+from semrecall.formats.texts import read_allowed, read_columns, read_ids, read_texts
+from semrecall.space import Space
+from semrecall.space import space as space_named
+
+__all__ = [
+    "Format",
+    "formats",
+    "noun_of",
+    "read",
+    "read_allowed",
+    "read_columns",
+    "read_cost",
+    "read_ids",
+    "read_judgments",
+    "read_run",
+    "read_scores",
+    "read_texts",
+    "read_vectors",
+    "write",
+    "write_cost",
+    "write_dataset",
+    "writing",
+]
+
+
+def read_vectors(
+    path: Path | str, *, format: str | None = None, dataset: str | None = None, ids: Any = None
+) -> Vectors:
+    """Vectors (n, d) of a file, memory-mapped where the format allows.
+
+    dataset: the HDF5 data set ("train" when None), the parquet column, or the part of a
+        VectorDBBench folder ("train", "test").
+    ids: ids of the rows, or the path of a file of ids (one a line, or .npy).
+
+    Raises FormatError when the file is not what it claims to be.
+    """
+    given = read_ids(ids) if isinstance(ids, str | Path) else ids
+    vectors: Vectors = _read("vectors", path, format, Options(dataset=dataset, ids=given))
+    return vectors
+
+
+def read_run(
+    path: Path | str,
+    *,
+    format: str | None = None,
+    space: str | Space | None = None,
+    name: str | None = None,
+    dataset: str | None = None,
+    duplicates: Duplicates = "error",
+    nan: NanScores = "error",
+) -> Run:
+    """A run: results of a search, ranked lists, or exact neighbours.
+
+    space: the geometry of the scores. Where a format stores another unit (squared L2, 1 - cosine,
+        negated inner product) scores are converted, with a warning that says so.
+    name: what to call the run; the file's own name for it when None.
+    dataset: the HDF5 data set ("neighbors" when None) or the file of a VectorDBBench folder.
+    duplicates: "first" keeps the first of a repeated (query, document) in a ranked file.
+    nan: "last" ranks results with a NaN score last in a ranked file.
+
+    Raises FormatError when the file is not what it claims to be.
+    """
+    known = None if space is None else space_named(space)
+    if duplicates not in ("error", "first"):
+        raise InputError(f"duplicates is {duplicates!r}; expected error or first")
+    if nan not in ("error", "last"):
+        raise InputError(f"nan is {nan!r}; expected error or last")
+    options = Options(space=known, name=name, dataset=dataset, duplicates=duplicates, nan=nan)
+    run: Run = _read("run", path, format, options)
+    return run
+
+
+def read_judgments(
+    path: Path | str,
+    *,
+    format: str | None = None,
+    name: str | None = None,
+    grade: str | None = None,
+    conflicts: Conflicts = "error",
+) -> Judgments:
+    """Judgments: grades of (query, document) pairs.
+
+    grade: the column that holds the grade, where a file has several.
+    conflicts: which of judgments that contradict each other to take: "max", "first" or "last".
+
+    Raises FormatError when the file is not what it claims to be.
+    """
+    if conflicts not in ("error", "max", "first", "last"):
+        raise InputError(f"conflicts is {conflicts!r}; expected error, max, first or last")
+    options = Options(name=name, grade=grade, conflicts=conflicts)
+    judgments: Judgments = _read("judgments", path, format, options)
+    return judgments
+
+
+def read_scores(path: Path | str) -> Scores:
+    """Scores of one measure, from our own parquet."""
+    scores: Scores = _read("scores", path, None, Options())
+    return scores
+
+
+def read_cost(path: Path | str) -> Cost:
+    """Cost per query, from our own parquet."""
+    cost: Cost = _read("cost", path, None, Options())
+    return cost
+
+
+def read(
+    path: Path | str, *, noun: str | None = None, format: str | None = None, **options: Any
+) -> Any:
+    """The noun that a file holds: Vectors, Run, Judgments, Scores or Cost.
+
+    Our own parquet says so itself; else suffix, columns or fields tell. `.npy` with integers of
+    more than 8 bits is a Run. `noun` ("vectors", "run", ...) says it for the file; `options` are
+    those of `read_vectors`, `read_run` and `read_judgments`.
+
+    Raises InputError naming the function to call where the file does not tell.
+    """
+    kind = noun or noun_of(path, format)
+    if kind not in _READERS:
+        raise InputError(f"unknown noun {kind!r}; expected one of {', '.join(_READERS)}")
+    reader = _READERS[kind]
+    unknown = [name for name in options if name not in inspect.signature(reader).parameters]
+    if unknown:
+        raise InputError(f"{path} holds {kind}; reading that takes no option {unknown[0]}")
+    if kind in ("scores", "cost"):
+        return reader(path)
+    return reader(path, format=format, **options)
+
+
+def write(
+    noun: Vectors | Run | Judgments | Scores | Cost, path: Path | str, *, format: str | None = None
+) -> None:
+    """Write a noun: the whole file or nothing; an old file stays until the new one is complete.
+
+    The format follows from the suffix; text is compressed for a last suffix .gz or .zst. "-" is
+    standard output and needs `format`.
+
+    Raises InputError for a noun that the format cannot hold, OSError on a full disk.
+    """
+    kind = type(noun).__name__.lower()
+    if not isinstance(noun, Vectors | Run | Judgments | Scores | Cost):
+        raise InputError(f"cannot write a {kind}; expected Vectors, Run, Judgments, Scores or Cost")
+    writer = FORMATS[format_for(Path(path), kind, format, writing=True)].write[kind]
+    with writing(path) as temporary:
+        writer(noun, temporary)
+
+
+def write_cost(cost: Cost, path: Path | str) -> None:
+    """Write cost per query as parquet."""
+    write(cost, path, format="parquet")
+
+
+def write_dataset(
+    path: Path | str,
+    *,
+    base: Vectors | None = None,
+    queries: Vectors | None = None,
+    truth: Run | None = None,
+) -> None:
+    """Write a data set: HDF5 of ann-benchmarks (.hdf5, .h5), else a VectorDBBench folder."""
+    target = Path(path)
+    if target.suffix.lower() not in (".hdf5", ".h5"):
+        vdbbench.write_folder(target, base=base, queries=queries, truth=truth)
+        return
+    with writing(target) as temporary:
+        hdf5.write_hdf5(temporary, base=base, queries=queries, truth=truth)
+
+
+_READERS: dict[str, Callable[..., Any]] = {
+    "vectors": read_vectors,
+    "run": read_run,
+    "judgments": read_judgments,
+    "scores": read_scores,
+    "cost": read_cost,
+}
+
+
+def noun_of(path: Path | str, format: str | None = None) -> str:
+    """The noun a file holds: "vectors", "run", "judgments", "scores" or "cost".
+
+    Raises InputError naming the function to call where the file does not tell.
+    """
+    return table.noun_of(_existing(path), format)
+
+
+def _existing(path: Path | str) -> Path:
+    found = Path(path)
+    if not found.exists():
+        raise FileNotFoundError(2, "no such file", str(path))
+    return found
+
+
+def _read(noun: str, path: Path | str, name: str | None, options: Options) -> Any:
+    found = _existing(path)
+    used = format_for(found, noun, name)
+    if options.dataset is not None and not FORMATS[used].parts:
+        raise InputError(f"{path}: a file of the format {used} has no parts; leave dataset out")
+    return FORMATS[used].read[noun](found, options)

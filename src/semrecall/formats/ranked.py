@@ -1,0 +1,368 @@
+"""From records to runs and judgments by the rules for ranked files; a fault names its lines."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from semrecall.data import Judgments, Run
+from semrecall.data.frames import pick_column
+from semrecall.data.ids import Ids, ids
+from semrecall.data.judgments import DETAIL_COLUMNS, GRADE_COLUMNS
+from semrecall.data.rows import row_numbers
+from semrecall.data.run import DOC_COLUMNS, QUERY_COLUMNS, SCORE_COLUMNS, group_rows, rank_order
+from semrecall.errors import SemrecallWarning
+from semrecall.formats.files import Faults, fault, named
+from semrecall.formats.options import Options
+from semrecall.formats.records import Records
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["VECTOR_NAMES", "judgments_of", "no_rows", "noun_of_names", "run_of"]
+
+_GRADES_ONLY = frozenset(GRADE_COLUMNS) - frozenset(SCORE_COLUMNS)
+#: Names of columns that hold vectors, most usual first.
+VECTOR_NAMES = ("vector", "emb", "embedding", "embeddings", "values")
+
+
+def noun_of_names(names: Any) -> str | None:
+    """Which noun columns of these names hold; None when they do not tell."""
+    found = set(names)
+    if found & set(VECTOR_NAMES):
+        return "vectors"
+    if "ids" in found and found & set(QUERY_COLUMNS):
+        return "run"
+    if not found & set(DOC_COLUMNS) or not found & set(QUERY_COLUMNS):
+        return "texts" if "text" in found else None
+    if "rank" in found:
+        return "run"
+    if found & _GRADES_ONLY or ("corpus-id" in found and "score" in found):
+        return "judgments"
+    return "run" if found & set(SCORE_COLUMNS) else None
+
+
+# -- runs -----------------------------------------------------------------------------------
+
+
+def run_of(records: Records, options: Options, *, ranked_by: str = "rank") -> Run:
+    """A run from records (query, document, score or rank), or from rows (query, ids, scores).
+
+    Results stand by the column `ranked_by` where there is one, else by score, equal scores by
+    document id, descending, else as in the file.
+    """
+    if not records.columns:
+        return no_rows(records.path, options)
+    if "ids" in records.columns:
+        return _run_of_rows(records, options)
+    columns, path = records.columns, records.path
+    with named(path):
+        query_column = ids(pick_column(columns, QUERY_COLUMNS, "query ids"), what="query ids")
+        documents = ids(pick_column(columns, DOC_COLUMNS, "document ids"), what="document ids")
+    name = next((n for n in SCORE_COLUMNS if n in columns), None)
+    if name is None and ranked_by not in columns:
+        _need_scores(records)
+    scores = None if name is None else _numbers(records, name, columns[name])
+    _require_queries(records, query_column)
+    queries, rows, _ = group_rows(query_column)
+    keep = _checked(records, queries, rows, documents, scores, options)
+    if keep is not None:
+        rows, documents = rows[keep], documents[keep]
+        scores = None if scores is None else scores[keep]
+    if scores is not None and options.nan == "last":
+        scores = _nan_last(rows, documents, scores, options)
+    if ranked_by in columns:
+        ranks = _numbers(records, ranked_by, columns[ranked_by])
+        order = np.lexsort((ranks if keep is None else ranks[keep], rows))
+    elif scores is not None:
+        order = rank_order(rows, documents, scores, options.space)
+    else:
+        order = np.argsort(rows, kind="stable")
+    counts = np.bincount(rows, minlength=len(queries))
+    if len(queries) == 0:
+        return no_rows(path, options)
+    return Run(
+        queries,
+        documents[order],
+        _offsets(counts),
+        None if scores is None else scores[order],
+        options.space,
+        name=options.name or "",
+    )
+
+
+def no_rows(path: Path, options: Options) -> Run:
+    """The run of a file without results: nothing was returned, for no query."""
+    warnings.warn(f"{path}: the run has no rows", SemrecallWarning, stacklevel=3)
+    return Run.from_dict({}, space=options.space, name=options.name or "")
+
+
+def _need_scores(records: Records) -> None:
+    found = ", ".join(records.columns)
+    grades = sorted(_GRADES_ONLY & set(records.columns))
+    if grades:
+        raise fault(
+            records.path,
+            f"found columns {found}; expected score or rank",
+            f"the column {grades[0]!r} looks like judgments: read_judgments reads them",
+        )
+    raise fault(records.path, f"found columns {found}; expected one of score, rank")
+
+
+def _run_of_rows(records: Records, options: Options) -> Run:
+    """A run from one record a query, its results in the order given."""
+    columns, path = records.columns, records.path
+    with named(path):
+        query_ids = ids(pick_column(columns, QUERY_COLUMNS, "query ids"), what="query ids")
+    _require_queries(records, query_ids)
+    twice = query_ids.first_duplicate()
+    if twice is not None:
+        raise fault(
+            path,
+            f"query {query_ids[twice[0]]!r} stands at {records.place(twice[0])} and at "
+            f"{records.place(twice[1])}; expected one {records.unit} a query",
+        )
+    flat, lengths = _flat_lists(columns["ids"])
+    documents = ids(flat, what="document ids")
+    values = None
+    if "scores" in columns:
+        values, found = _flat_lists(columns["scores"])
+        wrong = np.flatnonzero(found != lengths)
+        if len(wrong):
+            at = int(wrong[0])
+            raise fault(
+                path,
+                f"{records.place(at)}: {found[at]} scores for {lengths[at]} ids; "
+                "expected equally many",
+            )
+    rows = row_numbers(_offsets(lengths))
+    whose = Records(path, {}, lambda: np.asarray(records.places)[rows].tolist(), records.unit)
+    scores = None if values is None else _numbers(whose, "scores", values)
+    keep = _checked(whose, query_ids, rows, documents, scores, options)
+    if keep is not None:
+        rows, documents = rows[keep], documents[keep]
+        scores = None if scores is None else scores[keep]
+        lengths = np.bincount(rows, minlength=len(query_ids))
+    if scores is not None and options.nan == "last":
+        last = np.lexsort((np.isnan(scores), rows))
+        scores = _nan_last(rows, documents, scores, options)[last]
+        documents = documents[last]
+    return Run(
+        query_ids, documents, _offsets(lengths), scores, options.space, name=options.name or ""
+    )
+
+
+def _flat_lists(column: Any) -> tuple[Any, NDArray[np.int64]]:
+    """A column of lists as one flat column, and how long each list is."""
+    if hasattr(column, "combine_chunks"):
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        whole = column.combine_chunks()
+        whole = pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
+        lengths = pc.fill_null(pc.list_value_length(whole), 0).to_numpy(zero_copy_only=False)
+        return pc.list_flatten(whole), lengths.astype(np.int64)
+    rows = [row if row is not None else [] for row in column]
+    lengths = np.fromiter((len(row) for row in rows), np.int64, len(rows))
+    return [value for row in rows for value in row], lengths
+
+
+def _checked(
+    records: Records,
+    queries: Ids,
+    rows: NDArray[np.int64],
+    documents: Ids,
+    scores: NDArray[np.float64] | None,
+    options: Options,
+) -> NDArray[np.int64] | None:
+    """Which entries to keep (None: all), after the rules for repeats and NaN scores."""
+    faults = Faults(records.path)
+    if scores is not None and options.nan == "error":
+        faults.add_all(
+            _places(np.isnan(scores) & ~documents.missing),
+            lambda at: (
+                f"{records.place(at)}: the score of query {queries[int(rows[at])]!r}, document "
+                f"{documents[at]!r} is not a number"
+            ),
+        )
+    first, again = _repeats(rows, documents)
+    if options.duplicates == "error":
+        faults.add_all(
+            range(len(again)),
+            lambda i: (
+                f"query {queries[int(rows[again[i]])]!r}, document {documents[again[i]]!r} stands "
+                f"at {records.place(first[i])} and again at {records.place(again[i])}"
+            ),
+        )
+    faults.settle(
+        "to read it all the same: --duplicates first (keep the first of repeated results), "
+        "--nan last (rank results without a score last)"
+    )
+    if len(again) == 0:
+        return None
+    keep = np.ones(len(rows), dtype=bool)
+    keep[again] = False
+    return np.flatnonzero(keep)
+
+
+def _repeats(
+    rows: NDArray[np.int64], documents: Ids
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Entries that repeat the (query, document) of an earlier one: (that one, the repeat)."""
+    codes = documents.codes
+    if _surely_distinct(rows, codes):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    order = np.lexsort((codes, rows))
+    same = np.zeros(len(order), dtype=bool)
+    same[1:] = (rows[order][1:] == rows[order][:-1]) & (codes[order][1:] == codes[order][:-1])
+    same &= codes[order] >= 0
+    if not same.any():
+        return order[:0], order[:0]
+    start = np.maximum.accumulate(np.where(same, 0, np.arange(len(order))))
+    again = order[same]
+    by_place = np.argsort(again)
+    return order[start[same]][by_place], again[by_place]
+
+
+def _surely_distinct(rows: NDArray[np.int64], codes: NDArray[np.int64]) -> bool:
+    """The usual case, settled by one fast sort: no (row, code) occurs twice."""
+    span, count = int(codes.max(initial=0)) + 1, int(rows.max(initial=0)) + 1
+    if span * count >= 2**62:
+        return False
+    keys = np.sort((rows * span + codes)[codes >= 0])
+    return not bool((keys[1:] == keys[:-1]).any())
+
+
+def _nan_last(
+    rows: NDArray[np.int64], documents: Ids, scores: NDArray[np.float64], options: Options
+) -> NDArray[np.float64]:
+    """NaN scores replaced by the next number beyond the worst score of their query.
+
+    So they stand last and still are results: a NaN in a run would mean "missing".
+    """
+    lost = np.isnan(scores) & ~documents.missing
+    if not lost.any():
+        return scores
+    sign = 1.0 if options.space is not None and not options.space.higher_is_nearer else -1.0
+    worst = np.full(int(rows.max()) + 1, -np.inf)
+    known = np.isfinite(scores)
+    np.maximum.at(worst, rows[known], sign * scores[known])
+    worst[np.isneginf(worst)] = 0.0
+    filled = scores.copy()
+    filled[lost] = sign * np.nextafter(worst, np.inf)[rows[lost]]
+    return filled
+
+
+# -- judgments ------------------------------------------------------------------------------
+
+
+def judgments_of(records: Records, options: Options) -> Judgments:
+    """Judgments from records (query, document, grade), with judge, reason, ... where given."""
+    columns, path = records.columns, records.path
+    wanted = GRADE_COLUMNS if options.grade is None else (options.grade,)
+    if not columns:
+        raise fault(path, "the file is empty; expected judgments: query_id, doc_id, grade")
+    if not any(name in columns for name in wanted):
+        raise fault(
+            path,
+            f"found columns {', '.join(columns)}; expected {wanted[0]}",
+            "name the column that holds the grade: --grade, or grade= in Python",
+        )
+    with named(path):
+        query_ids = ids(pick_column(columns, QUERY_COLUMNS, "query ids"), what="query ids")
+        documents = ids(pick_column(columns, DOC_COLUMNS, "document ids"), what="document ids")
+        grades = _numbers(records, "grade", pick_column(columns, wanted, "grades"))
+    if len(grades) == 0:
+        raise fault(path, "no judgment in the file")
+    faults = Faults(path)
+    for mask, what in (
+        (query_ids.missing, "no query id"),
+        (documents.missing, "no document id"),
+        (np.isinf(grades), "the grade is infinite"),
+    ):
+        for at in _places(mask):
+            faults.add(f"{records.place(at)}: {what}")
+    faults.settle()
+    if options.conflicts == "error":
+        _refuse_conflicts(records, query_ids, documents, grades)
+    details = {n: _detail(columns[n]) for n in DETAIL_COLUMNS if n in columns}
+    with named(path):
+        return Judgments.from_arrays(
+            query_ids,
+            documents,
+            grades,
+            conflicts=options.conflicts,
+            name=options.name or "",
+            **details,
+        )
+
+
+def _refuse_conflicts(
+    records: Records, queries: Ids, documents: Ids, grades: NDArray[np.float64]
+) -> None:
+    first, again = _repeats(queries.codes, documents)
+    agree = (grades[first] == grades[again]) | (np.isnan(grades[first]) & np.isnan(grades[again]))
+    first, again = first[~agree], again[~agree]
+    faults = Faults(records.path)
+    faults.add_all(
+        range(len(again)),
+        lambda i: (
+            f"query {queries[again[i]]!r}, document {documents[again[i]]!r} has grade "
+            f"{grades[first[i]]:g} at {records.place(first[i])} and {grades[again[i]]:g} at "
+            f"{records.place(again[i])}"
+        ),
+    )
+    faults.settle("say which to take: --conflicts max, first or last")
+
+
+def _detail(column: Any) -> NDArray[Any]:
+    if hasattr(column, "null_count") and column.null_count:
+        return np.array([*column.to_pylist(), None], dtype=object)[:-1]
+    return np.asarray(column)
+
+
+# -- shared ---------------------------------------------------------------------------------
+
+
+def _numbers(records: Records, name: str, column: Any) -> NDArray[np.float64]:
+    """A column as float64, null as NaN; FormatError naming the places that hold something else."""
+    if isinstance(column, list):
+        wrong = [
+            at
+            for at, value in enumerate(column)
+            if isinstance(value, bool) or not isinstance(value, int | float | None)
+        ]
+        faults = Faults(records.path)
+        faults.add_all(
+            wrong, lambda at: f"{records.place(at)}: {name} is {column[at]!r}, expected a number"
+        )
+        faults.settle()
+        return np.array([np.nan if v is None else v for v in column], dtype=np.float64)
+    if isinstance(column, np.ndarray):
+        return column.astype(np.float64)
+    import pyarrow as pa
+    import pyarrow.types as pt
+
+    if not (pt.is_integer(column.type) or pt.is_floating(column.type) or pt.is_null(column.type)):
+        raise fault(records.path, f"the column {name} is of type {column.type}; expected numbers")
+    return np.asarray(column.cast(pa.float64()))
+
+
+def _require_queries(records: Records, queries: Ids) -> None:
+    faults = Faults(records.path)
+    faults.add_all(_places(queries.missing), lambda at: f"{records.place(at)}: no query id")
+    faults.settle()
+
+
+def _places(mask: NDArray[np.bool_]) -> list[int]:
+    found: list[int] = np.flatnonzero(mask).tolist()
+    return found
+
+
+def _offsets(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    offsets = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets

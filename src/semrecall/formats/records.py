@@ -1,0 +1,285 @@
+"""Records in files: JSON lines, CSV, TSV and parquet as columns, with the line of each record."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from semrecall.data.judgments import DETAIL_COLUMNS, GRADE_COLUMNS
+from semrecall.data.run import DOC_COLUMNS, QUERY_COLUMNS, SCORE_COLUMNS
+from semrecall.formats.files import Faults, fault, first_line, looks_like, read_text
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = [
+    "Records",
+    "decode",
+    "header_names",
+    "number",
+    "open_parquet",
+    "read_delimited",
+    "read_json_lines",
+    "read_parquet_records",
+]
+
+#: Columns that hold numbers in runs and judgments; all else in a text file is text.
+NUMBERS = frozenset({*SCORE_COLUMNS, *GRADE_COLUMNS, "rank", "cost", "probability"})
+#: Fields that runs and judgments know; arrow's reader leaves out all others.
+_FIELDS = NUMBERS | {*QUERY_COLUMNS, *DOC_COLUMNS, *DETAIL_COLUMNS, "ids"}
+
+
+@dataclass(frozen=True)
+class Records:
+    """Columns of equal length by name, and where each record stands in the file.
+
+    columns: arrow columns, numpy arrays or lists.
+    find_places: gives the line (or row) of every record, when an error needs it.
+    unit: what the places count: "line" or "row".
+    """
+
+    path: Path
+    columns: dict[str, Any]
+    find_places: Callable[[], Sequence[int]]
+    unit: str = "line"
+
+    @cached_property
+    def places(self) -> Sequence[int]:
+        """The line or row of every record."""
+        return self.find_places()
+
+    def place(self, entry: int) -> str:
+        """Where the record `entry` stands: "line 7"."""
+        return f"{self.unit} {self.places[entry]:,}"
+
+
+# -- CSV and TSV ----------------------------------------------------------------------------
+
+
+def read_delimited(path: Path, *, numbers: frozenset[str] = NUMBERS) -> Records:
+    """The records of a CSV or TSV file with a header; comma, tab or semicolon."""
+    data = read_text(path)
+    head = data[: 1 << 16].decode("utf-8", "replace").lstrip("\r\n").splitlines()
+    if not head:
+        raise fault(path, "the file is empty; expected a header with the names of the columns")
+    delimiter = _delimiter(path, head[0])
+    names = [name.strip() for name in next(csv.reader([head[0]], delimiter=delimiter))]
+    if len(set(names)) != len(names):
+        raise fault(path, f"the header names a column twice: {', '.join(names)}")
+    numeric = [name for name in names if name in numbers]
+    columns = _fast_delimited(data, names, delimiter, numeric)
+    if columns is None:
+        columns, lines = _slow_delimited(path, data, names, delimiter, numeric)
+        return Records(path, columns, lambda: lines)
+    return Records(path, columns, lambda: _slow_delimited(path, data, names, delimiter, numeric)[1])
+
+
+def header_names(path: Path) -> list[str]:
+    """The names in the first line of a CSV or TSV file."""
+    line = first_line(path)
+    return [n.strip() for n in next(csv.reader([line], delimiter=_delimiter(path, line)), [])]
+
+
+def _delimiter(path: Path, header: str) -> str:
+    preferred = "\t" if ".tsv" in path.name.lower() else ","
+    if preferred in header:
+        return preferred
+    return max("\t,;", key=header.count) if any(c in header for c in "\t,;") else preferred
+
+
+def _fast_delimited(
+    data: bytes, names: list[str], delimiter: str, numeric: list[str]
+) -> dict[str, Any] | None:
+    """Columns by arrow's reader; None where it finds a fault, which the slow reader then names."""
+    import pyarrow as pa
+    import pyarrow.csv as pc
+
+    kinds = {n: pa.float64() if n in numeric else pa.large_string() for n in names}
+    try:
+        table = pc.read_csv(
+            pa.BufferReader(data.lstrip(b"\r\n")),
+            read_options=pc.ReadOptions(column_names=names, skip_rows=1),
+            parse_options=pc.ParseOptions(delimiter=delimiter, newlines_in_values=b'"' in data),
+            convert_options=pc.ConvertOptions(
+                column_types=kinds, null_values=[""], strings_can_be_null=False
+            ),
+        )
+    except pa.ArrowInvalid:
+        return None
+    return {name: table.column(name) for name in names}
+
+
+def _slow_delimited(
+    path: Path, data: bytes, names: list[str], delimiter: str, numeric: list[str]
+) -> tuple[dict[str, Any], list[int]]:
+    """Columns line by line; raises one error for all faults."""
+    reader = csv.reader(io.StringIO(decode(path, data), newline=""), delimiter=delimiter)
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    faults = Faults(path)
+    for row in reader:
+        if not row:
+            continue
+        if len(row) != len(names):
+            faults.add(f"line {reader.line_num:,}: {len(row)} fields, expected {len(names)}")
+            continue
+        rows.append(row)
+        lines.append(reader.line_num)
+    rows, lines = rows[1:], lines[1:]
+    columns: dict[str, Any] = {}
+    for position, name in enumerate(names):
+        texts = [row[position] for row in rows]
+        columns[name] = texts
+        if name in numeric:
+            columns[name] = _floats(texts, lines, name, faults)
+    faults.settle()
+    return columns, lines
+
+
+def _floats(texts: list[str], lines: list[int], name: str, faults: Faults) -> NDArray[np.float64]:
+    values = np.full(len(texts), np.nan)
+    for position, text in enumerate(texts):
+        if not text:
+            continue
+        try:
+            values[position] = number(text)
+        except ValueError:
+            faults.add(f"line {lines[position]:,}: {name} is {text!r}, expected a number")
+    return values
+
+
+def number(text: str) -> float:
+    """A number as files write it; ValueError for others (Python's "1_000" is none there)."""
+    if "_" in text or not text.isascii():
+        raise ValueError(text)
+    return float(text)
+
+
+def decode(path: Path, data: bytes) -> str:
+    """Bytes as UTF-8 text; FormatError naming the line where they are not."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise fault(
+            path,
+            f"line {line:,} is not UTF-8 (byte 0x{data[error.start]:02x})",
+            "save the file as UTF-8",
+        ) from error
+
+
+# -- JSON lines -----------------------------------------------------------------------------
+
+
+def read_json_lines(path: Path, *, numbers: frozenset[str] | None = NUMBERS) -> Records:
+    """The records of a JSON lines file: one object a line, absent fields are None.
+
+    numbers: fields that hold numbers, in a run or in judgments, whose fields alone are read then;
+    None reads every field. An empty file has no columns.
+    """
+    data = read_text(path)
+    if not data.strip():
+        return Records(path, {}, list)
+    columns = None if numbers is None else _fast_json(data, numbers)
+    if columns is not None:
+        return Records(path, columns, lambda: _slow_json(path, data)[1])
+    columns, lines = _slow_json(path, data)
+    return Records(path, columns, lambda: lines)
+
+
+def _fast_json(data: bytes, numbers: frozenset[str]) -> dict[str, Any] | None:
+    """Columns by arrow's reader, with the types of the first line; None where it cannot."""
+    import pyarrow as pa
+    import pyarrow.json as pj
+
+    try:
+        first = json.loads(io.BytesIO(data).readline())
+        known = {**dict.fromkeys(DETAIL_COLUMNS), **first}
+        fields = _FIELDS | numbers
+        kinds = {n: _json_type(v, n in numbers) for n, v in known.items() if n in fields}
+        if None in kinds.values():
+            return None
+        table = pj.read_json(
+            pa.BufferReader(data),
+            read_options=pj.ReadOptions(block_size=max(1 << 20, min(len(data), 1 << 24))),
+            parse_options=pj.ParseOptions(
+                explicit_schema=pa.schema(kinds), unexpected_field_behavior="ignore"
+            ),
+        )
+    except (ValueError, AttributeError):
+        # Arrow's errors are ValueErrors too; the slow reader says what is wrong, and where.
+        return None
+    return {
+        n: table.column(n)
+        for n in table.column_names
+        if n not in DETAIL_COLUMNS or table.column(n).null_count < len(table)
+    }
+
+
+def _json_type(value: Any, is_number: bool) -> Any:
+    """The arrow type of a field by its first value; None where that does not tell."""
+    import pyarrow as pa
+
+    if isinstance(value, list):
+        inner = _json_type(value[0] if value else None, is_number)
+        return pa.list_(inner) if value or is_number else None
+    if is_number:
+        return pa.float64()
+    kinds = {str: pa.large_string(), int: pa.int64(), type(None): pa.large_string()}
+    return kinds.get(type(value))
+
+
+def _slow_json(path: Path, data: bytes) -> tuple[dict[str, Any], list[int]]:
+    records: list[dict[str, Any]] = []
+    lines: list[int] = []
+    faults = Faults(path)
+    for line_number, line in enumerate(decode(path, data).split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            faults.add(f"line {line_number:,}: is no JSON ({error})")
+            continue
+        if not isinstance(record, dict):
+            kind = type(record).__name__
+            faults.add(f"line {line_number:,}: is a JSON {kind}, expected an object {{...}}")
+            continue
+        records.append(record)
+        lines.append(line_number)
+    faults.settle("JSON lines hold one object on every line")
+    names = dict.fromkeys(name for record in records for name in record)
+    return {name: [record.get(name) for record in records] for name in names}, lines
+
+
+# -- parquet --------------------------------------------------------------------------------
+
+
+def read_parquet_records(path: Path, columns: Sequence[str] | None = None) -> Records:
+    """The rows of a parquet file."""
+    table = open_parquet(path).read(columns=None if columns is None else list(columns))
+    found = {name: table.column(name) for name in table.column_names}
+    return Records(path, found, lambda: range(1, len(table) + 1), "row")
+
+
+def open_parquet(path: Path) -> Any:
+    """A parquet file, opened; FormatError when it is something else."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    what = looks_like(path)
+    if what != "a parquet file":
+        raise fault(path, f"is {what or 'no parquet file'}; expected a parquet file")
+    try:
+        return pq.ParquetFile(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise fault(path, f"the parquet file is damaged or cut off ({reason})") from error
