@@ -63,7 +63,7 @@ class Rows(Sequence[Any]):
     tolist = to_list
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return np.asarray(self.matrix(), dtype=dtype)
+        return np.array(self.matrix(), dtype=dtype, copy=copy)
 
     def __repr__(self) -> str:
         shown = ",\n      ".join(repr(row) for row in self[:3])
