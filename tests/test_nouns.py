@@ -1,0 +1,332 @@
+"""The nouns: one form of ids, ragged rows, checks at the door."""
+
+from __future__ import annotations
+
+import uuid
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semrecall.data import Cost, Ids, Judgments, Run, Scores, Vectors
+from semrecall.data.ids import codes_in, concatenate, ids, unify
+from semrecall.data.rows import pad
+from semrecall.errors import InputError, SemrecallWarning
+
+id_values = st.one_of(
+    st.integers(-3, 5),
+    st.integers(0, 2**63 - 1),
+    st.text(max_size=4),
+    st.sampled_from(["7", "007", "+7", "7.0", "-1", "ก", "é", "é", "", None]),
+)
+
+
+def canonical(value: Any) -> str:
+    """The slow definition: an id as text, "" when it is missing."""
+    if value is None or value == "":
+        return ""
+    if isinstance(value, int):
+        return "" if value < 0 else str(value)
+    negative = value.startswith("-") and value[1:].isascii() and value[1:].isdigit()
+    return "" if negative and not value[1:].startswith("0") else value
+
+
+# -- ids ------------------------------------------------------------------------------------
+
+
+@given(st.lists(id_values, max_size=8), st.lists(id_values, max_size=8))
+def test_ids_mean_the_same_across_types(left: list[Any], right: list[Any]) -> None:
+    a, b = unify(ids(left), ids(right))
+    texts = [canonical(v) for v in left + right]
+    codes = np.concatenate([a, b]).tolist()
+    for i, text in enumerate(texts):
+        assert (codes[i] < 0) == (text == "")
+        for j in range(i):
+            assert (codes[i] == codes[j]) == (text == texts[j])
+
+
+@given(st.lists(id_values, max_size=8))
+def test_ids_survive_arrow_numpy_and_concatenation(values: list[Any]) -> None:
+    column = ids(values)
+    assert ids(column.to_arrow()) == column
+    assert ids(column.array()) == column
+    assert concatenate([column[:3], column[3:]]) == column
+    assert [canonical(v) for v in column] == [canonical(v) for v in values]
+
+
+def test_case_a24_strings_and_integers_are_one_id() -> None:
+    assert ids([1, 2, 3]) == ids(["1", "2", "3"])
+    assert ids(["1", "2"]).are_integers
+    assert ids(np.array([3000000000], dtype=np.uint32))[0] == 3000000000
+    assert ids([float("nan"), 7.0])[1] == 7
+
+
+def test_wide_unsigned_and_uuid_ids() -> None:
+    wide = ids(np.array([2**63 + 1, 2**64 - 1, 5], dtype=np.uint64))
+    # The largest unsigned number is what -1 looks like there: missing.
+    assert list(wide) == [str(2**63 + 1), "", "5"]
+    name = uuid.uuid4()
+    assert ids([name])[0] == str(name)
+
+
+@pytest.mark.parametrize("bad", [[1.5], [True], [object()], [b"\xff"], np.zeros((2, 2))])
+def test_ids_of_other_types_are_refused(bad: Any) -> None:
+    with pytest.raises((InputError, UnicodeDecodeError)):
+        ids(bad)
+
+
+def test_codes_in() -> None:
+    found = codes_in(np.array([5, -1, 9, 2]), np.array([9, 5]))
+    assert found.tolist() == [1, -1, 0, -1]
+    assert codes_in(np.array([5]), np.empty(0, dtype=np.int64)).tolist() == [-1]
+
+
+def test_first_duplicate() -> None:
+    assert ids(["b", "a", "c", "a", "b"]).first_duplicate() == (1, 3)
+    assert ids([-1, -1, 2]).first_duplicate() is None
+
+
+# -- runs -----------------------------------------------------------------------------------
+
+
+def test_run_from_a_matrix() -> None:
+    run = Run.from_arrays(
+        [[3, 1, -1], [2, 0, 1]], [[0.9, 0.8, np.nan], [0.7, 0.6, 0.5]], space="ip"
+    )
+    assert run.ids.to_list() == [[3, 1, -1], [2, 0, 1]]
+    assert run.valid.tolist() == [True, True, False, True, True, True]
+    assert np.asarray(run.ids).shape == (2, 3)
+    assert run.query_ids.tolist() == [0, 1]
+    assert repr(run) == "Run(2 queries, 3 results each, ip, index scores)"
+
+
+def test_run_of_ragged_rows() -> None:
+    run = Run.from_arrays([["a"], [], ["b", "c"]], query_ids=["x", "y", "z"])
+    assert run.ids.to_list() == [["a"], [], ["b", "c"]]
+    assert run.ids.matrix().tolist() == [["a", ""], ["", ""], ["b", "c"]]
+    assert run.select([2, 0]).ids.to_list() == [["b", "c"], ["a"]]
+    assert run.select(np.array([False, True, False])).query_ids.tolist() == ["y"]
+
+
+def test_case_a06_counts_say_how_many_are_real() -> None:
+    run = Run.from_arrays(
+        [[1, 3, 2, 0, 0]], [[0.0, 7.4, 8.6, np.nan, np.nan]], counts=[3], space="l2"
+    )
+    assert run.ids.to_list() == [[1, 3, 2]]
+
+
+def test_infinite_distance_is_a_missing_result() -> None:
+    run = Run.from_arrays([[1, 2]], [[1.0, np.inf]], space="l2")
+    assert run.valid.tolist() == [True, False]
+    assert Run.from_arrays([[1, 2]], [[1.0, np.inf]], space="ip").valid.all()
+
+
+def test_run_from_dict_breaks_ties_as_trec_eval() -> None:
+    run = Run.from_dict({"q": {"a": 1.0, "c": 2.0, "b": 1.0}})
+    assert run.ids.to_list() == [["c", "b", "a"]]
+    assert Run.from_dict({"q": {"a": 1.0, "b": 2.0}}, space="l2").ids.to_list() == [["a", "b"]]
+    assert Run.from_dict({"q": ["x", "w"], "p": []}).ids.to_list() == [["x", "w"], []]
+    # Integers compare as text there: "9" comes after "10".
+    assert Run.from_dict({"q": {10: 1.0, 9: 1.0}}).ids.to_list() == [[9, 10]]
+
+
+@pytest.mark.parametrize("library", ["arrow", "pandas", "polars"])
+def test_run_frames_round_trip(library: str) -> None:
+    if library != "arrow":
+        pytest.importorskip(library, reason=f"needs {library}")
+    run = Run.from_dict({"q2": {"a": 1.0, "b": 2.0}, "q1": {"c": 0.5}})
+    again = Run.from_frame(run.to_frame(library))
+    assert again.query_ids.tolist() == ["q2", "q1"]
+    assert again.ids.to_list() == [["b", "a"], ["c"]]
+    assert again.scores is not None
+    assert again.scores.to_list() == [[2.0, 1.0], [0.5]]
+
+
+def test_frames_name_the_columns_they_found() -> None:
+    with pytest.raises(InputError, match="found columns a, b; expected 'query_id'"):
+        Run.from_frame({"a": [1], "b": [2]})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Run.from_arrays([1, 2, 3]), "expected a row of ids per query"),
+        (lambda: Run.from_arrays(np.zeros((2, 2, 2), dtype=int)), r"expected \(n_queries, k\)"),
+        (lambda: Run.from_arrays([[1, 2]], [[0.5]]), "row 0 has 2 ids but 1 scores"),
+        (lambda: Run.from_arrays([[1], [2]], [[0.5]]), "scores have 1 rows, ids have 2"),
+        (lambda: Run.from_arrays([[1], [2]], query_ids=["a", "a"]), "stands at rows 0 and 1"),
+        (lambda: Run.from_arrays([[1]], query_ids=["a", "b"]), "2 query ids for 1 rows"),
+        (lambda: Run.from_arrays([[1]], query_ids=[""]), "query 0 has no id"),
+        (lambda: Run.from_arrays([[1]], k=0), "k is 0"),
+        (lambda: Run.from_arrays([[1]], counts=[2]), "not between 0 and 1"),
+        (lambda: Run.from_arrays([[1]], space="l2sq"), "squared Euclidean"),
+        (lambda: Run.from_arrays([[1]], [["x"]]), "could not convert|not numbers"),
+        (lambda: Run.from_dict({"a": {"x": 1.0}, "b": ["x"]}), "some queries have scores"),
+    ],
+)
+def test_run_faults(make: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_case_d12_deleted_documents_leave_the_truth() -> None:
+    truth = Run.from_arrays([[1, 2, 3, 4]], k=4).without([2])
+    assert truth.ids.to_list() == [[1, 3, 4]]
+    # Four were known, one is gone: three are known to be complete.
+    assert truth.k == 3
+    # A row that was short before has lost nothing of its depth.
+    assert Run.from_arrays([[1, 2]], k=4).without([2]).k == 4
+
+
+@given(st.lists(st.integers(0, 5), max_size=6))
+def test_pad(lengths: list[int]) -> None:
+    flat = np.arange(sum(lengths))
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    matrix = pad(flat, offsets, -1)
+    rows = [row[row >= 0].tolist() for row in matrix]
+    assert rows == [flat[a:b].tolist() for a, b in pairwise(offsets)]
+
+
+# -- judgments ------------------------------------------------------------------------------
+
+
+def test_repeated_judgments() -> None:
+    with pytest.warns(SemrecallWarning, match="1 repeated judgments that agree count once"):
+        agreed = Judgments.from_arrays(["q", "q"], ["d", "d"], [1, 1])
+    assert len(agreed) == 1
+    with pytest.raises(InputError, match="grade 1 at entry 0 and 2 at entry 1"):
+        Judgments.from_arrays(["q", "q"], ["d", "d"], [1, 2])
+    for rule, grade in [("max", 2), ("first", 1), ("last", 0)]:
+        picked = Judgments.from_arrays(
+            ["q", "q", "p", "q"],
+            ["d", "d", "d", "d"],
+            [1, 2, 5, 0],
+            conflicts=rule,  # type: ignore[arg-type]
+        )
+        assert picked.grades.tolist() == ([grade, 5] if rule == "first" else picked.grades.tolist())
+        assert grade in picked.grades.tolist()
+        assert len(picked) == 2
+
+
+def test_no_grade_is_not_zero() -> None:
+    judged = Judgments.from_arrays([1, 1], [2, 3], [np.nan, 0.0], reason=["refused", ""])
+    assert judged.to_arrow()["grade"].to_pylist() == [None, 0.0]
+    assert judged.details["reason"].tolist() == ["refused", ""]
+    assert repr(judged) == "Judgments(2 pairs, 1 queries, grades {0: 1}, 1 without a grade)"
+
+
+@pytest.mark.parametrize("library", ["arrow", "pandas", "polars"])
+def test_judgment_frames_round_trip(library: str) -> None:
+    if library != "arrow":
+        pytest.importorskip(library, reason=f"needs {library}")
+    judged = Judgments.from_dict({"q": {"a": 2, "b": 0.5}})
+    again = Judgments.from_frame(judged.to_frame(library))
+    assert again.doc_ids.tolist() == ["a", "b"]
+    assert again.grades.tolist() == [2.0, 0.5]
+
+
+# -- scores and cost ------------------------------------------------------------------------
+
+
+def test_means_are_exact() -> None:
+    n = 5000
+    values = np.ones(n)
+    queries = Ids(np.arange(n))
+    assert Scores("recall@100", queries, values).mean == 1.0
+    values[7] = 0.95
+    # Case A31: 4,999 queries at 1 and one at 0.95 is 0.99999, not 0.9999899999999999.
+    assert Scores("recall@100", queries, values).mean == 0.99999
+    assert np.isnan(Scores("recall@100", Ids(np.empty(0, dtype=np.int64)), np.empty(0)).mean)
+
+
+def test_scores_count_what_is_left_out() -> None:
+    scores = Scores("srecall@10", ids(["a", "b"]), np.array([np.nan, 1.0]), ("no truth", ""))
+    assert scores.undefined == {"no truth": 1}
+    assert repr(scores) == "Scores(srecall@10: mean 1.0000 over 1 queries, 1 left out)"
+
+
+def test_cost_means() -> None:
+    cost = Cost(ids([1, 2]), distance_computations=np.array([10, 20]))
+    assert cost.mean("distance_computations") == 15
+    assert np.isnan(cost.mean("bytes_read"))
+    with pytest.raises(InputError, match="unknown cost 'money'"):
+        cost.mean("money")
+    with pytest.raises(InputError, match=r"has shape \(1,\) for 2 queries"):
+        Cost(ids([1, 2]), bytes_read=np.array([1.0]))
+
+
+# -- vectors --------------------------------------------------------------------------------
+
+
+def test_vectors_keep_their_type() -> None:
+    for dtype in ("float64", "float32", "float16", "int8", "uint8"):
+        assert Vectors.of(np.zeros((2, 3), dtype=dtype)).dtype == dtype
+    assert Vectors.of([[1, 2], [3, 4]]).dtype == np.float32
+    assert Vectors.of(np.zeros((2, 3), dtype=">f4")).dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.zeros(3), r"shape \(3,\); expected \(rows, dimensions\)"),
+        (np.zeros((3, 0)), "at least one dimension"),
+        ([["a"]], "expected one of float64"),
+        ([[1, 2], [3]], "not a matrix"),
+        ([[2**40 + 1]], "values that float32 cannot"),
+    ],
+)
+def test_vector_faults(values: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Vectors.of(values)
+
+
+def test_vector_ids() -> None:
+    with pytest.raises(InputError, match="2 ids for 3 vectors"):
+        Vectors.of(np.eye(3), ids=[1, 2])
+    with pytest.raises(InputError, match="vectors 0 and 2 have the same id 'a'"):
+        Vectors.of(np.eye(3), ids=["a", "b", "a"])
+    with pytest.raises(InputError, match="vector 1 has no id"):
+        Vectors.of(np.eye(3), ids=[1, -1, 2])
+
+
+def test_streams() -> None:
+    blocks = [np.ones((2, 3), dtype=np.float32), np.zeros((1, 3), dtype=np.float32)]
+    again = Vectors.from_blocks(blocks)
+    assert [(s, len(b)) for s, b in again.blocks(10)] == [(0, 2), (2, 1)]
+    assert [(s, len(b)) for s, b in again.blocks(1)] == [(0, 1), (1, 1), (2, 1)]
+    once = Vectors.from_blocks(iter(blocks))
+    assert len(list(once.blocks(10))) == 2
+    with pytest.raises(InputError, match="was read already"):
+        list(once.blocks(10))
+    with pytest.raises(InputError, match="the stream ended after 3 rows; expected 5"):
+        list(Vectors.from_blocks(blocks, length=5).blocks(10))
+    with pytest.raises(InputError, match="no block"):
+        Vectors.from_blocks([])
+    odd = [np.ones((1, 3), dtype=np.float32), np.ones((1, 2), dtype=np.float32)]
+    with pytest.raises(InputError, match=r"block at row 1 has shape \(1, 2\)"):
+        list(Vectors.from_blocks(odd).blocks(4))
+
+
+def test_fingerprint_tells_data_apart() -> None:
+    base = np.random.default_rng(0).standard_normal((100, 4)).astype(np.float32)
+    same = Vectors.of(base.copy())
+    assert Vectors.of(base).fingerprint == same.fingerprint
+    changed = base.copy()
+    changed[-1, 0] += 1
+    assert Vectors.of(changed).fingerprint != same.fingerprint
+    assert Vectors.of(base[:99]).fingerprint != same.fingerprint
+    assert Vectors.of(base.astype(np.float16)).fingerprint != same.fingerprint
+
+
+def test_arrow_columns_of_all_kinds() -> None:
+    dictionary = pa.array(["a", None, "a"]).dictionary_encode()
+    assert list(ids(dictionary)) == ["a", "", "a"]
+    assert list(ids(pa.chunked_array([[1, 2], [None]]))) == [1, 2, -1]
+    assert list(ids(pa.array([2**63 + 1], pa.uint64()))) == [str(2**63 + 1)]
+    assert list(ids(pa.nulls(2))) == [-1, -1]
+    with pytest.raises(InputError, match="are of type"):
+        ids(pa.array([[1]]))
