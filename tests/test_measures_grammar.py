@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,8 +14,6 @@ from semrecall.data import Run
 from semrecall.errors import MeasureError
 from semrecall.measures import Measure, align, measure, measures, parse, parse_all
 from semrecall.measures.grammar import _DEFINITIONS, _SPELLINGS, NUMBER, PERCENT, SHARE
-
-NAMES = [d.name for d in measures()]
 
 
 def values_of(kind):
@@ -160,6 +161,29 @@ def test_every_measure_explains_itself():
     assert parse("rde@3").lower_is_better
     assert not parse("recall@3").lower_is_better
     assert parse("srecall@3").settings == {"rel": 1.0, "gain": "count"}
+
+
+def test_the_page_on_measures_names_them_all():
+    page = (Path(__file__).parents[1] / "docs" / "measures.md").read_text()
+    for definition in measures():
+        assert f"`{definition.name}" in page, definition.name
+        for parameter in definition.kinds:
+            assert f"{parameter}=" in page or f"`{parameter}`" in page, parameter
+
+
+def test_the_examples_of_the_page_run():
+    page = (Path(__file__).parents[1] / "docs" / "measures.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 2
+    try:
+        for block in blocks:
+            exec(block, {})
+        run = Run.from_arrays([[1, 2], [1, 9]])
+        truth = Run.from_arrays([[2, 1], [1, 2]])
+        assert parse("all@2").values(align(run, truth)).values.tolist() == [1.0, 0.0]
+    finally:
+        _DEFINITIONS.pop("all", None)
+        _SPELLINGS.pop("all", None)
 
 
 def test_a_new_measure_is_one_decorated_function():

@@ -36,6 +36,7 @@ def test_rows_are_the_truths_queries_and_a_query_the_run_lacks_scores_0():
     assert list(both.queries) == ["a", "c", "b"]
     assert both.answered.tolist() == [True, False, True]
     assert both.only_in_run == 1
+    assert both.missing.tolist() == [0, 0, 0]
     assert both.found.tolist() == [[3], [-1], [1]]
     assert parse("recall@1").values(both).values.tolist() == [1.0, 0.0, 1.0]
 

@@ -48,11 +48,11 @@ class Judged:
         if span * max(n, 1) > _LARGEST_KEY:
             renumbered = np.unique(codes)
             codes, span = np.searchsorted(renumbered, codes), len(renumbered)
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n))])
         keys = rows * span + codes
         if bool((keys[1:] < keys[:-1]).any()):
             order = np.argsort(keys)
-            rows, keys, grades = rows[order], keys[order], grades[order]
-        offsets = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n))])
+            keys, grades = keys[order], grades[order]
         return cls(offsets.astype(np.int64), grades, keys, span, renumbered)
 
     def __len__(self) -> int:

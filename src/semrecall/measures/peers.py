@@ -133,8 +133,14 @@ def _member(found: NDArray[np.int64], true: NDArray[np.int64]) -> NDArray[np.boo
         distinct, codes = np.unique(codes, return_inverse=True)
         codes, span = codes.reshape(len(found), -1), len(distinct)
     keys = np.arange(len(codes))[:, None] * span + codes
-    hits = np.isin(keys[:, : found.shape[1]], keys[:, found.shape[1] :])
-    return np.asarray(hits & (found >= 0))
+    wanted, known = (
+        keys[:, : found.shape[1]],
+        np.sort(keys[:, found.shape[1] :], axis=1).reshape(-1),
+    )
+    if len(known) == 0:
+        return np.zeros(found.shape, dtype=bool)
+    at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    return np.asarray((known[at] == wanted) & (found >= 0))
 
 
 def _common(found: NDArray[np.int64], true: NDArray[np.int64], use: Any) -> NDArray[np.int64]:

@@ -51,7 +51,8 @@ class Problem:
     rank: (n, v) position of each neighbour among the results, -1 where it was not found.
     place: (n, w) position of each result among the neighbours, -1 where it is none.
     repeats: (n,) repeated results, dropped.
-    missing: (n,) results fewer than asked for, although more neighbours exist.
+    missing: (n,) results fewer than asked for, although more neighbours exist; 0 where the run has
+        no row at all.
     violations: (n,) results where the truth is empty.
     reasons: per query, why its truth cannot be used; "" when it can.
     answered: (n,) whether the run has the query at all.
@@ -144,7 +145,8 @@ def align(run: Run, truth: Run | None = None, judgments: Judgments | None = None
     if judgments is not None and judged_codes is not None:
         judged = Judged.of(judged_rows, judged_codes, judgments.grades, n)
     reasons = (truth.reasons if truth is not None else ()) or ("",) * n
-    missing, violations = _shortfall(run.depth, found.codes, repeats, true, reasons)
+    given = np.count_nonzero(found.codes >= 0, axis=1) + repeats
+    missing, violations = _shortfall(run.depth, given, true, reasons)
     return Problem(
         queries=queries,
         space=space,
@@ -160,7 +162,7 @@ def align(run: Run, truth: Run | None = None, judgments: Judgments | None = None
         rank=rank,
         place=place,
         repeats=repeats,
-        missing=missing,
+        missing=np.where(run_rows >= 0, missing, 0),
         violations=violations,
         reasons=reasons,
         answered=run_rows >= 0,
@@ -201,10 +203,21 @@ def _common_queries(
     else:
         queries, source = run.queries, "run"
     wanted, have, of_judgments = unify(queries, run.queries, judged)
-    run_rows, judged_rows = codes_in(wanted, have), codes_in(of_judgments, wanted)
+    run_rows, judged_rows = codes_in(wanted, have), _rows_of(of_judgments, wanted)
     _require_overlap(source, queries, "run", run.queries, run_rows)
     _require_overlap(source, queries, "judgments", judged, judged_rows)
     return queries, run_rows, judged_rows
+
+
+def _rows_of(codes: NDArray[np.int64], queries: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Row number of each of many query codes, -1 for a query that is not scored."""
+    top = int(queries.max(initial=-1))
+    if top > 4 * (len(codes) + len(queries)):
+        return codes_in(codes, queries)
+    # The codes are dense: looking up is several times faster than searching.
+    rows = np.full(top + 2, -1)
+    rows[queries] = np.arange(len(queries))
+    return np.asarray(rows[np.minimum(codes, top + 1)])
 
 
 def _require_overlap(
@@ -326,17 +339,11 @@ def _scores_by(run: Run, truth: Run | None) -> ScoresBy | None:
 
 
 def _shortfall(
-    asked: int,
-    found: NDArray[np.int64],
-    repeats: NDArray[np.int64],
-    true: Listed | None,
-    reasons: tuple[str, ...],
+    asked: int, given: NDArray[np.int64], true: Listed | None, reasons: tuple[str, ...]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(missing, violations) of each query, both (n,)."""
-    distinct = np.count_nonzero(found >= 0, axis=1)
+    """(missing, violations) of each query, (n,) each, from how many results it was given."""
     if true is None:
-        return np.maximum(asked - distinct - repeats, 0), np.zeros(len(found), dtype=np.int64)
+        return np.maximum(asked - given, 0), np.zeros_like(given)
     exist = np.count_nonzero(true.codes >= 0, axis=1)
     leaked = (exist == 0) & np.array([not reason for reason in reasons], dtype=bool)
-    missing = np.maximum(np.minimum(asked, exist) - distinct - repeats, 0)
-    return missing, np.where(leaked, distinct + repeats, 0)
+    return np.maximum(np.minimum(asked, exist) - given, 0), np.where(leaked, given, 0)
