@@ -5,6 +5,7 @@
 
 PYTHON ?= python3
 ARGS ?=
+RESOLUTION ?= highest
 
 BIN := .venv/bin
 # A uv that is already here is used, unless it is too old to know dependency groups.
@@ -77,7 +78,8 @@ clean:
 	@touch .venv/.demo $@
 
 .venv-minimal/.core: pyproject.toml | .venv-minimal/bin/python
-	@$(settings); $(UV) pip install --python .venv-minimal/bin/python --editable . --group test
+	@$(settings); $(UV) pip install --python .venv-minimal/bin/python \
+		--resolution $(RESOLUTION) --editable . --group test
 	@touch $@
 
 .venv/bin/python .venv-minimal/bin/python .venv-smoke/bin/python: | $(UV)
