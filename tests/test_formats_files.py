@@ -64,6 +64,15 @@ def test_a_full_device(name: str) -> None:
     assert error.value.filename == "/dev/full"
 
 
+def test_the_new_file_takes_the_place_of_the_old(tmp_path: Path) -> None:
+    path = text(tmp_path / "a.csv", "old")
+    with path.open() as reader:
+        formats.write(RUN, path)
+        # Whoever reads the old file goes on reading it whole.
+        assert reader.read() == "old"
+    assert path.read_text().startswith("query_id,")
+
+
 def test_permissions_and_links(tmp_path: Path) -> None:
     path = tmp_path / "r.csv"
     umask = os.umask(0o022)

@@ -106,6 +106,8 @@ def test_queries_need_not_be_adjacent(tmp_path: Path) -> None:
     "content",
     [
         b"\xef\xbb\xbfq1 0 d1 1\nq2 0 d1 1\n",
+        # With a comment it takes the careful path, where arrow does not help.
+        b"\xef\xbb\xbfq1 0 d1 1\n# c\nq2 0 d1 1\n",
         b"q1 0 d1 1\n\nq2 0 d1 1\n\n",
         b"q1 0 d1 1\r\nq2 0 d1 1\r\n",
         b"  q1\t0  d1 1 \nq2 0 d1 1",
