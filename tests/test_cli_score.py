@@ -267,7 +267,9 @@ def test_queries_that_match_nothing(shell, tmp_path):
     status, _, err = shell("run.txt", "--judgments", "qrels.txt", "-m", "P@1")
     assert status == 2
     assert "0 of 1 query ids of run" in err
-    assert "hint: 1 ids would match if they did not differ in leading zeros" in err
+    assert (
+        "hint: 1 of 1 unmatched ids would match but for leading zeros: '01' here, '1' there" in err
+    )
 
 
 def test_conflicts_and_duplicates_are_refused_until_a_rule_is_given(shell, tmp_path):

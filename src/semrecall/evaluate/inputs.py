@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
-import unicodedata
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import numpy as np
 
 from semrecall.data import Ids, Judgments, Run, Vectors
 from semrecall.data.ids import concatenate, ids, unify
+from semrecall.data.matching import difference
 from semrecall.errors import InputError, MismatchError, SemrecallWarning
 from semrecall.exact import rescore
 
@@ -206,7 +205,8 @@ def _require_common(
     if documents and _share(left, documents[0]) > 0.5 and _share(right, documents[1]) > 0.5:
         hint = f"its query ids are document ids in the {right_name}: are two columns swapped?"
     else:
-        hint = _hint(left, right) or "are these files of the same queries?"
+        found = difference(left, right)
+        hint = str(found) if found else "are these files of the same queries?"
     raise MismatchError(
         f"0 of {distinct:,} query ids of {left_name} occur in the {right_name}: "
         f"{left_name} has {_example(left)}, the {right_name} {_example(right)}",
@@ -219,7 +219,7 @@ def _warn_of_strange_documents(name: str, run: Run, documents: list[Ids]) -> Non
     results = run.documents[~run.documents.missing]
     if len(results) == 0 or len(known) == 0 or _share(results, known) > 0:
         return
-    hint = _hint(results, known)
+    hint = difference(results, known)
     warnings.warn(
         f"no document id of run {name!r} occurs in truth or judgments: the run has "
         f"{_example(results)}, they have {_example(known)}" + (f"; {hint}" if hint else ""),
@@ -237,29 +237,6 @@ def _share(left: Ids, right: Ids) -> float:
 def _example(column: Ids) -> str:
     shown = [repr(v) for v in column[:2]]
     return ", ".join(shown) + (", ..." if len(column) > 2 else "")
-
-
-#: What may be done to ids so that they match, and how to say that it was not done.
-_REPAIRS: tuple[tuple[str, Callable[[str], str]], ...] = (
-    ("leading zeros", lambda s: s.lstrip("0") or "0"),
-    ("blanks around them", str.strip),
-    ("upper and lower case", str.casefold),
-    ("their Unicode form (NFC or NFD)", lambda s: unicodedata.normalize("NFC", s)),
-    ("letters before the number", lambda s: re.sub(r"^[^0-9]+(?=[0-9]+$)", "", s)),
-    ("what stands before the last slash", lambda s: s.rsplit("/", 1)[-1]),
-    ("a file name's ending", lambda s: re.sub(r"\.[A-Za-z0-9]{1,5}$", "", s)),
-)
-
-
-def _hint(left: Ids, right: Ids, limit: int = 10_000) -> str | None:
-    """What would make the ids of two columns match."""
-    ours = set(left[:limit].strings().tolist())
-    theirs = set(right.strings().tolist())
-    for difference, repair in _REPAIRS:
-        matching = {repair(i) for i in ours} & {repair(i) for i in theirs}
-        if matching:
-            return f"{len(matching):,} ids would match if they did not differ in {difference}"
-    return None
 
 
 def _is_exact(truth: Run) -> bool:
