@@ -207,7 +207,9 @@ SKIPPED_WHOLE = 'import pytest\npytest.importorskip("no_such_package")\n\ndef te
 
 
 @pytest.mark.parametrize(
-    ("content", "full"), [(SKIPPING, ""), (SKIPPING, "1"), (SKIPPED_WHOLE, "1")]
+    ("content", "full"),
+    [(SKIPPING, ""), (SKIPPING, "1"), (SKIPPED_WHOLE, "1")],
+    ids=["allowed", "test", "file"],
 )
 def test_a_skip_fails_where_everything_is_there(tmp_path, content, full):
     shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
