@@ -317,6 +317,12 @@ def test_rescore_unknown_ids() -> None:
         rescore(Run.from_arrays([["a"]]), np.eye(2), np.eye(2), "ip")
 
 
+def test_rescore_keeps_missing_results_missing() -> None:
+    """Case A06: usearch pads with key 0 and a NaN distance; id 0 must not become a hit."""
+    run = Run.from_arrays([[1, 0]], [[0.5, np.nan]])
+    assert rescore(run, np.eye(2), np.eye(2), "ip").valid.tolist() == [True, False]
+
+
 @given(st.integers(1, 300), st.integers(1, 4), st.integers(0, 2**32 - 1))
 def test_ordered_sum_is_close_and_independent_of_neighbours(d: int, m: int, seed: int) -> None:
     terms = np.random.default_rng(seed).standard_normal((m, d))

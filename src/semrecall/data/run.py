@@ -350,9 +350,16 @@ def rank_order(
     same = (rows[order][1:] == rows[order][:-1]) & (key[order][1:] == key[order][:-1])
     if not same.any():
         return order
-    distinct, inverse = np.unique(documents.strings(), return_inverse=True)
-    del distinct
-    return np.lexsort((-inverse, key, rows))
+    # Sort each distinct id once: there are far fewer of them than results.
+    if documents.names is None:
+        distinct, position = np.unique(documents.codes, return_inverse=True)
+        names = Ids(distinct).strings()
+    else:
+        names, position = documents.names, documents.codes
+    place = np.empty(len(names) + 1, dtype=np.int64)
+    place[np.argsort(names, kind="stable")] = np.arange(len(names))
+    place[-1] = -1  # where a missing id (position -1) looks
+    return np.lexsort((-place[position], key, rows))
 
 
 def _space(name: str | Space) -> Space:

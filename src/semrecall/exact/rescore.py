@@ -26,8 +26,8 @@ def rescore(run: Run, base: Any, queries: Any, space: str | Space) -> Run:
     """The same run with scores computed from the vectors in float64 (`scores_by="exact"`).
 
     base, queries: Vectors or arrays; rows are found by id. Order and missing results stay as they
-    are; a result whose id is not in the base, or whose vector has no score, gets NaN, and a
-    warning says how many ids were unknown. Raises MismatchError when no query or no result of
+    are, so a result whose score was NaN keeps it; one whose id is not in the base, or whose
+    vector has no score, gets NaN, and a warning says how many ids were unknown. Raises MismatchError when no query or no result of
     the run is known.
     """
     geometry = _space(space)
@@ -44,7 +44,7 @@ def rescore(run: Run, base: Any, queries: Any, space: str | Space) -> Run:
     finite_queries = np.isfinite(query_matrix).all(axis=1)
 
     line = query_row[row_numbers(run.offsets)]
-    entries = np.flatnonzero((row >= 0) & (line >= 0))
+    entries = np.flatnonzero((row >= 0) & (line >= 0) & run.valid)
     entries = entries[finite_queries[line[entries]]]
 
     def score(part: NDArray[np.int64]) -> None:
