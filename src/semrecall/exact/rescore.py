@@ -26,9 +26,9 @@ def rescore(run: Run, base: Any, queries: Any, space: str | Space) -> Run:
     """The same run with scores computed from the vectors in float64 (`scores_by="exact"`).
 
     base, queries: Vectors or arrays; rows are found by id. Order and missing results stay as they
-    are, so a result whose score was NaN keeps it; one whose id is not in the base, or whose
-    vector has no score, gets NaN, and a warning says how many ids were unknown. Raises MismatchError when no query or no result of
-    the run is known.
+    are: a result whose score was NaN keeps it. One whose id is not in the base, or whose vector
+    has no score, gets NaN, and a warning says how many ids were unknown. Raises MismatchError
+    when no query or no result of the run is known.
     """
     geometry = _space(space)
     base, queries = Vectors.of(base), Vectors.of(queries)
