@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from semrecall.data import Run, Vectors
 from semrecall.errors import InputError, MismatchError, SemrecallWarning
 from semrecall.exact import rescore, search
 from semrecall.exact import search as exact_search
+from semrecall.exact.chunk import ChunkPass
 from semrecall.space import ordered_sum, space
 
 SPACES = ("ip", "cosine", "l2")
@@ -99,7 +101,7 @@ def test_same_bits_for_any_blocks_threads_and_source(
     reference = search(base, queries, 25, name)
     np.save(tmp_path / "base.npy", base)
     mapped = np.load(tmp_path / "base.npy", mmap_mode="r")
-    module = __import__("semrecall.exact.search", fromlist=["_CELLS"])
+    module, chunk = (import_module(f"semrecall.exact.{name}") for name in ("search", "chunk"))
     runs = [
         search(base, queries, 25, name, threads=1),
         search(base, queries, 25, name, threads=3, memory=1 << 20),
@@ -107,8 +109,8 @@ def test_same_bits_for_any_blocks_threads_and_source(
         search(Vectors.from_blocks(np.array_split(base, 13)), queries, 25, name),
         search(Vectors.from_blocks(iter(np.array_split(base, 5))), queries, 25, name),
     ]
-    monkeypatch.setattr(module, "_CELLS", 3000)
-    monkeypatch.setattr(module, "_GROUP", 11)
+    monkeypatch.setattr(chunk, "_CELLS", 3000)
+    monkeypatch.setattr(chunk, "_GROUP", 11)
     monkeypatch.setattr(module, "_TILE", 17)
     monkeypatch.setattr(module, "_CHUNK", 2100)
     runs.append(search(base, queries, 25, name))
@@ -125,8 +127,7 @@ def test_a_failed_guess_is_found_out_and_repaired(monkeypatch: pytest.MonkeyPatc
     rng = np.random.default_rng(6)
     base = rng.standard_normal((20_000, 16)).astype(np.float32)
     queries = rng.standard_normal((5, 16)).astype(np.float32)
-    module = __import__("semrecall.exact.search", fromlist=["_Pass"])
-    monkeypatch.setattr(module._Pass, "_guess", lambda self, before: np.full(len(before), 1e9))
+    monkeypatch.setattr(ChunkPass, "_guess", lambda self, before: np.full(len(before), 1e9))
     assert_equal(search(base, queries, 10, "ip"), slow(base, queries, 10, "ip"))
 
 

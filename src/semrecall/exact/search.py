@@ -14,13 +14,11 @@ Guesses, blocks and threads decide how much work is done, never what comes out.
 from __future__ import annotations
 
 import os
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,16 +26,10 @@ import numpy as np
 from semrecall.data import Ids, Run, Vectors
 from semrecall.data.vectors import Fingerprint
 from semrecall.errors import InputError, MismatchError, SemrecallWarning
+from semrecall.exact.chunk import ChunkPass, TooMany
 from semrecall.exact.filters import Filter
-from semrecall.exact.screen import Block, OutOfRange, Screen
-from semrecall.exact.settle import (
-    EMPTY,
-    PAIRS_AT_ONCE,
-    Best,
-    exact_pair_scores,
-    merge,
-    shorten,
-)
+from semrecall.exact.screen import Block, OutOfRange
+from semrecall.exact.settle import EMPTY, Best
 from semrecall.space import Space, space
 
 if TYPE_CHECKING:
@@ -49,8 +41,6 @@ __all__ = ["Progress", "search", "workers"]
 Progress = Callable[[float, "int | None"], None]
 
 _TILE = 2048  # queries that share one pass over a chunk
-_GROUP = 1024  # queries in one product
-_CELLS = 1 << 19  # scores in one product: 2 MiB, which stays in cache
 _CHUNK = 1 << 20  # rows settled at a time, where memory allows
 _BAD = "NaN or infinite query vector"
 _ZERO = "zero query vector"
@@ -129,22 +119,9 @@ def _machine_memory() -> int:
     return total
 
 
-class _TooMany(Exception):
-    """More survivors than memory allows: the chunk or the tile must be smaller."""
-
-
-@dataclass
-class _Survivors:
-    """Survivors of one product: query numbers within the tile, row numbers, screen scores."""
-
-    query: NDArray[np.uint16]
-    row: NDArray[np.int64]
-    score: NDArray[Any]
-
-
 @dataclass
 class _Search:
-    """One search under way."""
+    """One search under way: what the chunks have in common, and the best so far."""
 
     space: Space
     base: Vectors
@@ -155,14 +132,15 @@ class _Search:
     threads: int = 1
     progress: Progress = field(default=lambda done, total: None)
     norm: float = 0.0  # the largest among the rows seen so far
+    done: float = 0.0
 
     def run(self) -> Run:
         """Go over the base once and put the answer together."""
         matrix = self.queries.require_matrix()
         self._reasons = self._query_reasons(matrix)
-        self._usable = np.flatnonzero([not r for r in self._reasons])
-        self.usable_queries = matrix[self._usable]
-        self.best: list[Best] = [EMPTY] * len(self._usable)
+        self.usable = np.flatnonzero([not r for r in self._reasons])
+        self.usable_queries = matrix[self.usable]
+        self.best: list[Best] = [EMPTY] * len(self.usable)
         self._left_out: list[int] = []
         self._zero_rows: list[int] = []
         self.row_ids = self.base.given_ids
@@ -213,17 +191,25 @@ class _Search:
     def _over_chunk(self, start: int, chunk: NDArray[Any]) -> None:
         if len(chunk) == 0:
             return
-        if len(self._usable) == 0:
+        if len(self.usable) == 0:
             self._note_rows(start, chunk)
             return
-        for low in range(0, len(self._usable), _TILE):
-            tile = slice(low, min(low + _TILE, len(self._usable)))
+        for low in range(0, len(self.usable), _TILE):
+            tile = slice(low, min(low + _TILE, len(self.usable)))
             try:
                 self._over_tile(start, chunk, tile, np.dtype(np.float32))
             except OutOfRange:
                 self._over_tile(start, chunk, tile, np.dtype(np.float64))
-            share = tile.stop / len(self._usable)
-            self.progress(start + share * len(chunk), self.base.length)
+            self.report(start, len(chunk), tile, 1.0)
+
+    def report(self, start: int, rows: int, tile: slice, share: float) -> None:
+        """Tell how far the search is: a share of one chunk for one tile of queries is done."""
+        queries = (tile.start + share * (tile.stop - tile.start)) / len(self.usable)
+        done = start + queries * rows
+        # A screen that is repeated for a few queries does not turn the bar back.
+        if done > self.done:
+            self.done = done
+            self.progress(done, self.base.length)
 
     def note(self, start: int, block: Block) -> None:
         """Remember rows without a score."""
@@ -242,8 +228,8 @@ class _Search:
     ) -> None:
         """Screen and settle one chunk for one tile of queries, in halves where memory is short."""
         try:
-            _Pass(self, start, chunk, tile, dtype).run()
-        except _TooMany:
+            ChunkPass(self, start, chunk, tile, dtype).run()
+        except TooMany:
             if tile.stop - tile.start > 64:
                 middle = (tile.start + tile.stop) // 2
                 self._over_tile(start, chunk, slice(tile.start, middle), dtype)
@@ -272,7 +258,7 @@ class _Search:
     def _finished(self, rows: int, fingerprint: str) -> Run:
         zero = np.array(sorted(set(self._zero_rows)), dtype=np.int64)
         empty = [EMPTY] * len(self.queries)
-        for query, best in zip(self._usable.tolist(), self.best, strict=True):
+        for query, best in zip(self.usable.tolist(), self.best, strict=True):
             empty[query] = best
             if len(zero) and len(best.rows) < self.k:
                 empty[query] = self._with_zero_rows(query, best, zero)
@@ -350,231 +336,6 @@ def _identity_of(vectors: Vectors, rows: int, fingerprint: str) -> dict[str, Any
 
 def _say(message: str) -> None:
     warnings.warn(message, SemrecallWarning, stacklevel=5)
-
-
-class _Pass:
-    """One chunk against one tile of queries."""
-
-    def __init__(
-        self,
-        search: _Search,
-        start: int,
-        chunk: NDArray[Any],
-        tile: slice,
-        dtype: np.dtype[Any],
-    ) -> None:
-        self.search, self.start, self.chunk, self.tile = search, start, chunk, tile
-        self.queries = search.usable_queries[tile]
-        self.numbers = search._usable[tile]
-        self.k = search.k
-        self.sample_rows = self._sample_rows()
-        self.sample = chunk[self.sample_rows]
-        centre = None
-        if search.space.name == "l2":
-            usable = self.sample[np.isfinite(self.sample).all(axis=1)].astype(np.float64)
-            centre = usable.mean(axis=0) if len(usable) else np.zeros(chunk.shape[1])
-        self.screen = Screen(search.space, self.queries, centre, dtype)
-        self.norm = 0.0
-        # An entry of _Survivors takes about 16 bytes, and twice that while it is sorted.
-        self.most = max(search.memory // 2 // 48, 1 << 15)
-
-    def run(self) -> None:
-        """Screen, verify, settle."""
-        before = self._known()
-        threshold = np.maximum(before, self._guess(before))
-        found = self._screen(np.arange(len(self.queries)), threshold)
-        error = self.screen.error(self.norm)
-        above = found.query[found.score >= (threshold + error)[found.query]]
-        sure = np.bincount(above, minlength=len(self.queries))
-        failed = np.flatnonzero((sure < self._possible()) & (threshold > before))
-        if len(failed):
-            again = self._screen(failed, np.maximum(before[failed], self._certain(failed)))
-            stays = ~np.isin(found.query, failed)
-            found = _Survivors(
-                np.concatenate([found.query[stays], again.query]),
-                np.concatenate([found.row[stays], again.row]),
-                np.concatenate([found.score[stays], again.score]),
-            )
-        self._settle(found, before)
-        self.search.norm = max(self.search.norm, self.norm)
-
-    def _sample_rows(self) -> NDArray[np.int64]:
-        n = len(self.chunk)
-        size = min(n, max(2048, n // 64, 4 * self.k))
-        if size == n:
-            return np.arange(n)
-        # One row out of each of `size` equal stretches, so that sorted data are sampled evenly.
-        jitter = np.random.default_rng(0).random(size)
-        return ((np.arange(size) + jitter) * (n / size)).astype(np.int64)
-
-    def _known(self) -> NDArray[np.float64]:
-        """Screen scores that the k-th neighbour surely reaches, from the chunks before."""
-        best = self.search.best[self.tile]
-        full = np.array([len(b.rows) >= self.k for b in best])
-        kth = [b.scores[self.k - 1] if f else 0.0 for b, f in zip(best, full, strict=True)]
-        return np.where(full, self.screen.known(np.array(kth), self.search.norm), -np.inf)
-
-    def _possible(self) -> NDArray[np.int64]:
-        """How many neighbours each query can have in this chunk, at most k."""
-        n = len(self.chunk)
-        if self.search.filter is None:
-            return np.full(len(self.queries), min(self.k, n))
-        counts = self.search.filter.count(self.numbers, self.start, self.start + n)
-        return np.minimum(self.k, counts)
-
-    def _guess(self, before: NDArray[np.float64]) -> NDArray[np.float64]:
-        """A threshold per query that k rows of the chunk, and a few more, should reach."""
-        n, size = len(self.chunk), len(self.sample)
-        if self.start >= n and bool(np.isfinite(before).all()):
-            # The chunks before gave thresholds that are as good as a sample's.
-            return np.full(len(self.queries), -np.inf)
-        if size == n:
-            return self._certain(np.arange(len(self.queries)))
-        eligible, share = np.full(len(self.queries), size), size / n
-        if self.search.filter is not None:
-            mask = self._sample_mask(np.arange(len(self.queries)))
-            eligible = np.broadcast_to(mask, (len(self.queries), size)).sum(axis=1)
-            counts = self.search.filter.count(self.numbers, self.start, self.start + n)
-            share = eligible / np.maximum(counts, 1)
-        expected = np.broadcast_to(self.k * share, eligible.shape)
-        rank = np.ceil(expected + 4 * np.sqrt(expected) + 2).astype(np.int64)
-        return self._ranked(np.arange(len(self.queries)), rank)
-
-    def _certain(self, which: NDArray[np.int64]) -> NDArray[np.float64]:
-        """A threshold that the k-th neighbour surely reaches: the k-th of the sample does."""
-        values = self._ranked(which, np.full(len(which), self.k))
-        return values - self.screen.part(which).error(self.sample_block.norm)
-
-    @cached_property
-    def sample_block(self) -> Block:
-        """The sample, ready for the product."""
-        return self.screen.block(self.sample)
-
-    def _sample_mask(self, which: NDArray[np.int64]) -> NDArray[np.bool_]:
-        assert self.search.filter is not None
-        rows = self.start + self.sample_rows
-        return self.search.filter.mask_of_rows(self.numbers[which], rows)
-
-    def _ranked(self, which: NDArray[np.int64], rank: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Screen score of the sample row at a rank (from 1) per query; -inf beyond the last."""
-        size = len(self.sample)
-        block = self.sample_block
-
-        def part(start: int) -> NDArray[np.float64]:
-            some = which[start : start + 128]
-            scores = self.screen.left[some] @ block.right
-            scores[:, block.unusable] = -np.inf
-            if self.search.filter is not None:
-                scores[~np.broadcast_to(self._sample_mask(some), scores.shape)] = -np.inf
-            at = np.maximum(size - rank[start : start + 128], 0)
-            scores.partition(np.unique(at), axis=1)
-            values = scores[np.arange(len(some)), at].astype(np.float64)
-            return np.where(rank[start : start + 128] > size, -np.inf, values)
-
-        return np.concatenate(list(self.search.map(part, list(range(0, len(which), 128)))))
-
-    def _screen(self, which: NDArray[np.int64], threshold: NDArray[np.float64]) -> _Survivors:
-        """All rows of the chunk that may reach the threshold, for some queries of the tile."""
-        screen = self.screen.part(which)
-        groups = [slice(i, min(i + _GROUP, len(which))) for i in range(0, len(which), _GROUP)]
-        step = int(np.clip(_CELLS // min(len(which), _GROUP), 256, 4096))
-        tasks = [(low, group) for low in range(0, len(self.chunk), step) for group in groups]
-        buffers = threading.local()
-
-        def product(task: tuple[int, slice]) -> tuple[Block, _Survivors]:
-            low, group = task
-            rows = self.chunk[low : low + step]
-            block = screen.block(rows)
-            shape = (group.stop - group.start, len(rows))
-            cells = shape[0] * shape[1]
-            if getattr(buffers, "size", 0) < cells:
-                buffers.scores = np.empty(cells, dtype=screen.dtype)
-                buffers.mask = np.empty(cells, dtype=bool)
-                buffers.size = cells
-            scores = buffers.scores[:cells].reshape(shape)
-            mask = buffers.mask[:cells].reshape(shape)
-            np.matmul(screen.left[group], block.right, out=scores)
-            if len(block.unusable):
-                scores[:, block.unusable] = -np.inf
-            limit = threshold[group] - screen.part(group).error(block.norm)
-            np.greater_equal(scores, _rounded_down(limit, screen.dtype)[:, None], out=mask)
-            start = self.start + low
-            if self.search.filter is not None:
-                numbers = self.numbers[which[group]]
-                mask &= self.search.filter.mask(numbers, start, start + len(rows))
-            cell = np.flatnonzero(mask)
-            query, column = np.divmod(cell, len(rows))
-            survivors = _Survivors(
-                which[group][query].astype(np.uint16), low + column, buffers.scores[cell]
-            )
-            return block, survivors
-
-        found: list[_Survivors] = []
-        held = 0
-        for (low, group), (block, survivors) in zip(
-            tasks, self.search.map(product, tasks), strict=True
-        ):
-            self.norm = max(self.norm, block.norm)
-            if group.start == 0:
-                self.search.note(self.start + low, block)
-            found.append(survivors)
-            held += len(survivors.row)
-            if held > self.most:
-                raise _TooMany
-        return _Survivors(
-            np.concatenate([f.query for f in found]),
-            np.concatenate([f.row for f in found]),
-            np.concatenate([f.score for f in found]),
-        )
-
-    def _settle(self, found: _Survivors, before: NDArray[np.float64]) -> None:
-        """Score the survivors in float64 and merge them with the best so far."""
-        order = np.argsort(found.query, kind="stable")
-        rows, scores = found.row[order], found.score[order]
-        cuts = np.searchsorted(found.query[order], np.arange(len(self.queries) + 1))
-        error = self.screen.error(self.norm)
-        search = self.search
-
-        def settle(queries: range) -> None:
-            chosen = []
-            for i in queries:
-                mine = slice(cuts[i], cuts[i + 1])
-                keep = shorten(scores[mine], error[i], before[i], self.k)
-                chosen.append(rows[mine][keep])
-            counts = [len(c) for c in chosen]
-            numbers = np.repeat(np.arange(len(chosen)), counts)
-            exact = exact_pair_scores(
-                search.space,
-                self.chunk,
-                np.concatenate(chosen),
-                self.queries[queries.start : queries.stop],
-                numbers,
-            )
-            ends = np.cumsum(counts)
-            for i, own, end in zip(queries, chosen, ends, strict=True):
-                place = self.tile.start + i
-                search.best[place] = merge(
-                    search.space,
-                    search.best[place],
-                    self.start + own,
-                    exact[end - len(own) : end],
-                    self.k,
-                    search.most_ties,
-                    search.row_ids,
-                )
-
-        m = len(self.queries)
-        step = max(1, min(64, PAIRS_AT_ONCE // self.k))
-        for _ in search.map(settle, [range(i, min(i + step, m)) for i in range(0, m, step)]):
-            pass
-
-
-def _rounded_down(values: NDArray[np.float64], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Values as `dtype`, never larger, and finite, so that -inf marks a row as out."""
-    low = float(np.finfo(dtype).min)
-    with np.errstate(over="ignore"):
-        down: NDArray[Any] = np.nextafter(np.maximum(values, low).astype(dtype), dtype.type(low))
-    return down
 
 
 @contextmanager
