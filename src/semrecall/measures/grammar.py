@@ -91,6 +91,11 @@ class Measure:
         return self.definition.lower_is_better
 
     @property
+    def zero_or_one(self) -> bool:
+        """Whether a value is 0 or 1 by definition, so that a mean is a share of the queries."""
+        return self.definition.zero_or_one
+
+    @property
     def about(self) -> str:
         """One sentence: what it means."""
         return self.definition.about
@@ -124,6 +129,7 @@ class Definition:
     undefined: (problem, k, **params) -> pairs of a reason and the queries (n,) bool it holds for,
         the strongest reason first.
     notes: (problem, k, values, params) -> what a reader of the mean should know.
+    zero_or_one: whether every value is 0 or 1, which decides how an interval is made.
     synonyms: other spellings of a parameter and its value, e.g. those of another tool.
     """
 
@@ -138,6 +144,7 @@ class Definition:
     undefined: Callable[..., Iterable[tuple[str, NDArray[np.bool_]]]]
     notes: Callable[..., Iterable[str]]
     synonyms: Mapping[tuple[str, str], tuple[str, str]]
+    zero_or_one: bool = False
 
     @property
     def about(self) -> str:
@@ -216,6 +223,7 @@ def measure(
     undefined: Callable[..., Iterable[tuple[str, NDArray[np.bool_]]]] = _nothing,
     notes: Callable[..., Iterable[str]] = _nothing,
     lower_is_better: bool = False,
+    zero_or_one: bool = False,
     aliases: Iterable[str] = (),
     synonyms: Mapping[tuple[str, str], tuple[str, str]] | None = None,
 ) -> Callable[[Function], Function]:
@@ -234,6 +242,7 @@ def measure(
             needs=frozenset(needs),
             layer=layer,
             lower_is_better=lower_is_better,
+            zero_or_one=zero_or_one,
             kinds=kinds,
             defaults={n: signature[n].default for n in kinds},
             k_is_optional=signature["k"].default is not inspect.Parameter.empty,

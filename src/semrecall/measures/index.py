@@ -274,6 +274,7 @@ def ratio(problem: Problem, k: int) -> Array:
     params={"delta": SHARE},
     undefined=_no_neighbour,
     notes=_tie_notes,
+    zero_or_one=True,
 )
 def robustness(problem: Problem, k: int, *, delta: float = 0.9) -> Array:
     """Whether a query reaches recall delta; the mean is the share of queries that do.
@@ -287,7 +288,7 @@ def robustness(problem: Problem, k: int, *, delta: float = 0.9) -> Array:
     return np.where(hits >= enough[problem.sizes(k)], 1.0, 0.0)
 
 
-@measure("one", needs={"truth"}, undefined=_no_neighbour)
+@measure("one", needs={"truth"}, undefined=_no_neighbour, zero_or_one=True)
 def one(problem: Problem, k: int) -> Array:
     """Whether the nearest neighbour is among the first k results.
 

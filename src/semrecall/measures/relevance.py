@@ -63,7 +63,7 @@ def r(problem: Problem, k: int, *, rel: float = 1.0) -> Array:
     return share(hits, _judged(problem).count(rel))
 
 
-@measure("Success", **_RELEVANCE, aliases=("hit", "HitRate"))
+@measure("Success", **_RELEVANCE, zero_or_one=True, aliases=("hit", "HitRate"))
 def success(problem: Problem, k: int, *, rel: float = 1.0) -> Array:
     """Hit rate: whether a relevant document is among the first k results.
 
