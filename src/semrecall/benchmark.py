@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -13,7 +14,7 @@ import numpy as np
 
 from semrecall.data import Cost, Ids, Run, Vectors
 from semrecall.data.ids import ids as ids_of
-from semrecall.errors import InputError, MismatchError, SystemFault
+from semrecall.errors import InputError, MismatchError, SemrecallWarning, SystemFault
 from semrecall.exact import rescore
 from semrecall.exact import search as exact_search
 from semrecall.formats import read_vectors
@@ -72,6 +73,8 @@ def search(
     """
     asked = _asked(system, queries, query_ids, k, settings)
     rows = np.flatnonzero([not reason for reason in asked.reasons])
+    if len(rows) < len(asked.reasons):
+        _warn(asked.reasons)
     times = _Times([], [])
     ids: NDArray[Any] = np.empty((0, 0), dtype=np.int64)
     scores: NDArray[Any] | None = None
@@ -173,6 +176,17 @@ def _reasons(matrix: NDArray[np.float32], space: Space) -> list[str]:
         "NaN or infinite query vector" if not f else "zero query vector" if not d else ""
         for f, d in zip(finite.tolist(), directed.tolist(), strict=True)
     ]
+
+
+def _warn(reasons: Sequence[str]) -> None:
+    for reason in dict.fromkeys(filter(None, reasons)):
+        rows = [row for row, found in enumerate(reasons) if found == reason]
+        shown = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
+        warnings.warn(
+            f"{len(rows):,} queries cannot be searched ({reason}): rows {shown}",
+            SemrecallWarning,
+            stacklevel=3,
+        )
 
 
 def _title(system: System, settings: Mapping[str, Any]) -> str:

@@ -16,6 +16,8 @@ from semrecall.errors import InputError, SemrecallWarning
 from semrecall.registry import did_you_mean
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import NDArray
 
     from semrecall.space import Space
@@ -198,6 +200,12 @@ class System(ABC):
     def view(self, queries: NDArray[np.float32]) -> tuple[NDArray[np.float32], Space]:
         """Queries as the system compares them with `codes()`, and the space it compares in."""
         return queries, self.space
+
+    def save(self, path: str | Path) -> None:
+        """Write what was built to a file; InputError where that is not possible."""
+        raise InputError(
+            f"the system {self.spec or type(self).__name__!r} cannot be saved to a file"
+        )
 
     def describe(self) -> dict[str, Any]:
         """Versions, make and size, for the record; plain values."""

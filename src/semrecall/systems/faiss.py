@@ -234,6 +234,8 @@ class FaissSystem(System):
         self, queries: NDArray[np.float32], k: int, **settings: Any
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Ids (n, min(k, ntotal)), -1 or "" where faiss found fewer, and scores."""
+        if k < 1:
+            raise InputError(f"k is {k}; expected at least 1")
         matrix = self._as_compared(queries)
         with self._turned_to(settings, k):
             try:
