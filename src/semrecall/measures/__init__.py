@@ -1,6 +1,7 @@
 """Measures: plain functions from a problem to one value per query, and the names they go by."""
 
-from semrecall.measures import index, peers, relevance
+from semrecall.measures import index, peers, relevance, spans
+from semrecall.measures.bounds import relevance_bounds
 from semrecall.measures.coverage import recall_bounds, srecall_bounds
 from semrecall.measures.grammar import Definition, Measure, measure, measures, parse, parse_all
 from semrecall.measures.matching import query_tolerance
@@ -20,5 +21,7 @@ __all__ = [
     "query_tolerance",
     "recall_bounds",
     "relevance",
+    "relevance_bounds",
+    "spans",
     "srecall_bounds",
 ]

@@ -19,6 +19,8 @@ from semrecall.space import Space
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from semrecall.measures.spans import SpanLayout
+
 __all__ = ["Listed", "Problem", "align", "need", "repeated"]
 
 ScoresBy = Literal["exact", "index"]
@@ -60,6 +62,7 @@ class Problem:
     judged: the grades of each query; None without judgments.
     given_found, given_true: rows as handed in, repeats and missing results included. They serve
         the numbers that other tools print; our own measures never look at them.
+    spans: labelled spans beside the chunks retrieved, see `lay_out_spans`; None without spans.
     """
 
     queries: Ids
@@ -84,6 +87,7 @@ class Problem:
     judged: Judged | None
     given_found: Listed
     given_true: Listed | None
+    spans: SpanLayout | None = None
 
     def __len__(self) -> int:
         return len(self.queries)
