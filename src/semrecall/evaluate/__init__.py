@@ -75,6 +75,7 @@ def evaluate(
         splits=evaluation.splits(),
         problems=evaluation.problems,
         truth=inputs.truth,
+        judgments=inputs.judgments,
         semantic=evaluation.semantic,
         notes=evaluation.notes(),
         seed=seed,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from semrecall.data import Ids, Run, Scores
+from semrecall.data import Ids, Judgments, Run, Scores
 from semrecall.data.frames import to_library
 from semrecall.data.ids import codes_in, unify
 from semrecall.errors import InputError, MeasureError
@@ -21,6 +21,7 @@ from semrecall.evaluate.split import LossSplit
 from semrecall.measures import Measure, parse
 from semrecall.registry import did_you_mean
 from semrecall.stats.intervals import RESAMPLES, mean_interval, resampled_means
+from semrecall.stats.shares import wilson_interval
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -96,6 +97,7 @@ class Result:
 
     runs, measures: names, in the order given. queries: ids, shape (n,).
     scores: by (run, measure). sizes: how many each query could have hit, (n,), by measure.
+    truth, judgments: what the runs were measured against, deleted documents aside.
     semantic: how many semantic neighbours each query has; None without truth or judgments.
     slices: by column. splits: the loss in two parts, where `codes` were given.
     notes: what a reader should know of all values. seed, confidence: of the intervals.
@@ -111,6 +113,7 @@ class Result:
     splits: tuple[LossSplit, ...]
     problems: Mapping[str, Problem]
     truth: Run | None = None
+    judgments: Judgments | None = None
     semantic: Semantic | None = None
     notes: tuple[str, ...] = ()
     seed: int = 0
@@ -133,7 +136,10 @@ class Result:
         return self._scores(measure, run).mean
 
     def interval(self, measure: str, run: str | None = None) -> tuple[float, float]:
-        """The bootstrap interval (low, high) of the mean; NaN for fewer than two values."""
+        """The interval (low, high) of the mean: Wilson's where values are 0 or 1, else bootstrap.
+
+        NaN for fewer than two values.
+        """
         name, run_name = self._measure(measure), self._run(run)
         return self._interval(run_name, name, "", "")
 
@@ -233,11 +239,35 @@ class Result:
             pairs = [(r, str(m)) for r in self.runs for m in self.measures]
             table = np.array([self.scores[pair].values[mask] for pair in pairs])
             draws = resampled_means(table, resamples=self.resamples, seed=self.seed)
+            shares = self.shares
             for pair, values, means in zip(pairs, table, draws, strict=True):
-                self._intervals[(*pair, column, group)] = mean_interval(
-                    values, means, confidence=self.confidence
-                )
+                if pair[1] in shares:
+                    pair_interval = wilson_interval(values, confidence=self.confidence)
+                else:
+                    pair_interval = mean_interval(values, means, confidence=self.confidence)
+                self._intervals[(*pair, column, group)] = pair_interval
         return self._intervals[key]
+
+    @cached_property
+    def shares(self) -> tuple[str, ...]:
+        """Measures whose values are 0 or 1, so that a mean is a share of the queries."""
+        names = [str(m) for m in self.measures if may_be_share(m)]
+        return tuple(
+            name
+            for name in names
+            if all(zero_or_one(self.scores[run, name].values) for run in self.runs)
+        )
+
+    @property
+    def interval_methods(self) -> list[str]:
+        """How the intervals were made, for the foot of a table: a line or two."""
+        lines = [
+            f"{self.confidence * 100:.4g}%, bootstrap over queries, {self.resamples:,} "
+            f"resamples, seed {self.seed}"
+        ]
+        if self.shares:
+            lines.append(f"Wilson, as values are 0 or 1: {', '.join(self.shares)}")
+        return lines
 
     def _micro(self, run: str, measure: str, mask: NDArray[np.bool_]) -> float | None:
         """Pooled ratio: sizes weigh the queries. None where they are equal, or not known."""
@@ -341,6 +371,16 @@ class Result:
             "numpy": version("numpy"),
             "python": platform.python_version(),
         }
+
+
+def may_be_share(measure: Measure) -> bool:
+    """Whether the values of a measure are 0 or 1 by its definition, or can be with k of 1."""
+    return measure.zero_or_one or measure.k == 1
+
+
+def zero_or_one(values: NDArray[np.float64]) -> bool:
+    """Whether every defined value is 0 or 1."""
+    return bool(np.all(np.isnan(values) | (values == 0.0) | (values == 1.0)))
 
 
 def leading_k(measures: Sequence[Measure]) -> int | None:

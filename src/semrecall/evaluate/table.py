@@ -134,10 +134,7 @@ def remarks(result: Result) -> list[str]:
             )
     lines += count_lines(result)
     lines += note_lines(result)
-    lines.append(
-        f"intervals: {result.confidence * 100:.4g}%, bootstrap over queries, "
-        f"{result.resamples:,} resamples, seed {result.seed}"
-    )
+    lines += [f"intervals: {line}" for line in result.interval_methods]
     return lines
 
 

@@ -412,11 +412,7 @@ def _cut(text: str) -> str:
 def _making(result: Result, command: str | None) -> str:
     facts: list[tuple[str, str]] = [
         ("versions", ", ".join(f"{k} {v}" for k, v in result.versions.items())),
-        (
-            "intervals",
-            f"{result.confidence * 100:.4g}%, bootstrap over queries, {result.resamples:,} "
-            f"resamples, seed {result.seed}",
-        ),
+        ("intervals", "; ".join(result.interval_methods)),
     ]
     truth = result.truth
     if truth is not None:

@@ -1,4 +1,4 @@
-"""Bootstrap intervals of means over queries, the same resamples for all measures and runs."""
+"""Intervals of means over queries: the bootstrap, the same resamples for all, and Student's t."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ from semrecall.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["RESAMPLES", "bootstrap_means", "mean_interval", "resampled_means"]
+__all__ = [
+    "RESAMPLES",
+    "bootstrap_means",
+    "check_confidence",
+    "difference_interval",
+    "mean_interval",
+    "resampled_means",
+    "t_interval",
+]
 
 #: Resamples of an interval where nothing else is asked for.
 RESAMPLES = 2000
@@ -88,8 +96,7 @@ def mean_interval(
 
     See `bootstrap_means`. NaN values and NaN means are left out.
     """
-    if not 0 < confidence < 1:
-        raise InputError(f"confidence is {confidence}; expected a number between 0 and 1")
+    check_confidence(confidence)
     sample = np.asarray(values, dtype=np.float64)
     sample = sample[~np.isnan(sample)]
     drawn = means[~np.isnan(means)]
@@ -99,6 +106,59 @@ def mean_interval(
         return float(sample[0]), float(sample[0])
     low, high = np.quantile(drawn, _tails(sample, drawn, confidence))
     return float(low), float(high)
+
+
+def difference_interval(
+    values: ArrayLike, means: NDArray[np.float64], *, confidence: float = 0.95
+) -> tuple[float, float]:
+    """The interval of the mean of paired differences (n,) from its resampled `means`.
+
+    Percentiles with the tails widened as in `bootstrap_means`, but not corrected for skewness:
+    differences have long tails on both sides and many zeros, where that correction is wrong more
+    often than right. NaN values and NaN means are left out.
+    """
+    check_confidence(confidence)
+    sample = np.asarray(values, dtype=np.float64)
+    sample = sample[~np.isnan(sample)]
+    drawn = means[~np.isnan(means)]
+    if len(sample) < 2 or len(drawn) == 0:
+        return math.nan, math.nan
+    low, high = np.quantile(drawn, _widened(len(sample), confidence))
+    return float(low), float(high)
+
+
+def t_interval(values: ArrayLike, *, confidence: float = 0.95) -> tuple[float, float]:
+    """The interval of the mean of `values` (n,) by Student's t; NaN values are left out.
+
+    NaN for fewer than two values; of no width where all are equal.
+    """
+    from scipy.special import stdtrit
+
+    check_confidence(confidence)
+    sample = np.asarray(values, dtype=np.float64)
+    sample = sample[~np.isnan(sample)]
+    n = len(sample)
+    if n < 2:
+        return math.nan, math.nan
+    if sample.min() == sample.max():
+        return float(sample[0]), float(sample[0])
+    mean = math.fsum(sample) / n
+    reach = float(stdtrit(n - 1, 0.5 + confidence / 2)) * float(np.std(sample, ddof=1))
+    return mean - reach / math.sqrt(n), mean + reach / math.sqrt(n)
+
+
+def check_confidence(confidence: float) -> None:
+    """Raise InputError unless it is between 0 and 1."""
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence is {confidence}; expected a number between 0 and 1")
+
+
+def _widened(n: int, confidence: float) -> NDArray[np.float64]:
+    """The two quantiles of the resampled means of n values whose reach is that of Student's t."""
+    from scipy.special import ndtr, stdtrit
+
+    reach = math.sqrt(n / (n - 1)) * stdtrit(n - 1, 0.5 + confidence / 2)
+    return np.asarray(ndtr([-reach, reach]))
 
 
 def _tails(
