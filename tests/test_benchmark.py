@@ -144,6 +144,23 @@ def test_latency_can_be_left_out() -> None:
     assert "latency_p50_seconds" not in cost.details
 
 
+def test_long_searches_are_not_repeated_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Every search takes 6 seconds of a clock that stands still otherwise.
+    now = [0.0]
+    system = watched()
+    monkeypatch.setattr("semrecall.benchmark.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr(Watched, "search", lambda *_, **__: slow(now, system, *_))
+    _, cost = search(system, QUERIES, 3, repeats=9, latency_queries=9)
+    # 6 and 12 seconds: ten are over after the second batch, and after the second query.
+    assert cost.details["batch_seconds"] == [6, 6]
+    assert cost.details["latency_queries"] == 2
+
+
+def slow(now: list[float], system: Watched, *arguments: Any) -> Any:
+    now[0] += 6
+    return ExactSystem.search(system, *arguments[1:])
+
+
 def test_times_are_the_median_of_the_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
     # Each reading is later by the next step: warm-up reads nothing; 3 batches of 2 readings.
     wall = iter(np.cumsum([0, 4, 0, 1, 0, 2]).tolist())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -368,3 +370,24 @@ def test_the_contract_itself_is_silent() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_system(ExactSystem, space="cosine")
+
+
+def test_without_faiss_the_extra_is_named() -> None:
+    script = """
+import sys
+sys.modules["faiss"] = None
+from semrecall.errors import MissingExtra
+from semrecall.systems import open_system
+try:
+    open_system("faiss?factory=Flat")
+except MissingExtra as error:
+    print(error)
+open_system("exact")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == (
+        "the system 'faiss' needs the package 'faiss', which is not installed\n\n"
+        'hint: pip install "semrecall[faiss]"\n'
+    )

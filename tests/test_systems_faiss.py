@@ -142,15 +142,21 @@ def test_a_base_of_any_type_and_a_stream_give_the_same(dtype: str) -> None:
         )
 
 
-def test_the_same_seed_builds_the_same_index() -> None:
-    def found(**knobs: Any) -> Any:
-        system = open_system("faiss?factory=IVF16,PQ4x4np").build(
-            BASE, "ip", train_rows=900, **knobs
-        )
-        return system.search(QUERIES, 50, nprobe=2)[0]
+@pytest.mark.parametrize("train_rows", [{}, {"train_rows": 900}])
+def test_the_same_seed_builds_the_same_index(train_rows: dict[str, int]) -> None:
+    def found(seed: int) -> Any:
+        fresh = open_system("faiss?factory=IVF16,PQ4x4np")
+        return fresh.build(BASE, "ip", seed=seed, **train_rows).search(QUERIES, 50, nprobe=2)[0]
 
-    np.testing.assert_array_equal(found(seed=1), found(seed=1))
-    assert (found(seed=1) != found(seed=2)).any()
+    np.testing.assert_array_equal(found(1), found(1))
+    assert (found(1) != found(2)).any()
+
+
+@pytest.mark.parametrize("factory", ["Flat", "IDMap,Flat"])
+def test_a_base_goes_in_block_by_block(monkeypatch: pytest.MonkeyPatch, factory: str) -> None:
+    monkeypatch.setattr("semrecall.systems.base._BLOCK_BYTES", 64 * 7)
+    system = open_system(f"faiss?factory={factory}").build(BASE[:50], "l2")
+    assert system.search(BASE[:50], 1)[0].ravel().tolist() == list(range(50))
 
 
 # -- knobs ------------------------------------------------------------------------------------
@@ -373,6 +379,7 @@ def test_visiting_every_list_finds_what_exact_search_over_the_codes_finds(
     truth = exact_search(Vectors.of(BASE, ids=[f"d{i}" for i in range(2000)]), QUERIES, 20, name)
     codes = codes_truth(system, QUERIES, 20)
     run, _ = search(system, QUERIES, 20, repeats=1, **settings)
+    assert str(codes.space) == name
     assert recall(codes, truth, 20) < 0.97
     assert recall(run, codes, 20) > 0.99
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["build", "codes_truth", "search"]
 
 _WARM_UP = 32
+#: A batch is not repeated, and no further query searched alone, once this much time went by.
+_ENOUGH_SECONDS = 10.0
 
 
 def build(
@@ -57,8 +59,9 @@ def search(
     """Search a built system with one setting; what it found, and what that cost.
 
     queries: Vectors, an array (n, d) or a path. query_ids: (n,), in place of those of `queries`.
-    repeats: how often the batch is searched; times are the median.
-    latency_queries: how many queries, spread evenly, are searched once more one at a time.
+    repeats: how often the batch is searched at most; times are the median.
+    latency_queries: how many queries at most, spread evenly, are searched once more alone. Both
+        stop early when 10 seconds have gone by.
     rescore_base: the base (Vectors, array or path); then scores are exact, recomputed in float64.
     settings: search knobs, for this search only.
 
@@ -81,8 +84,9 @@ def search(
     if len(rows):
         if system.timed:
             asked.search(rows[:_WARM_UP])
-        for _ in range(max(1, repeats) if system.timed else 1):
-            ids, scores = times.measure(lambda: asked.search(rows))
+        ids, scores = times.measure(lambda: asked.search(rows))
+        while system.timed and len(times.wall) < repeats and sum(times.wall) < _ENOUGH_SECONDS:
+            times.measure(lambda: asked.search(rows))
     title = name if name is not None else _title(system, settings)
     run = _run(asked, rows, ids, scores, title)
     if rescore_base is not None:
@@ -258,12 +262,9 @@ def _cost(asked: _Asked, rows: NDArray[np.int64], times: _Times, latency_queries
     if system.timed and len(rows):
         cpu = np.full(n, np.nan)
         cpu[rows] = median(times.cpu) / len(rows)
-        spread = np.linspace(0, len(rows) - 1, min(latency_queries, len(rows)), dtype=np.int64)
-        taken = _latencies(asked, rows[spread])
-        if len(taken):
-            latency = np.full(n, np.nan)
-            latency[rows[spread]] = taken
-        details |= _speed(times, len(rows), taken)
+        latency = _latencies(asked, rows, latency_queries)
+        details |= _speed(times, len(rows), latency[~np.isnan(latency)])
+        latency = None if np.isnan(latency).all() else latency
     return Cost(
         asked.queries.ids,
         distance_computations=_spread(
@@ -277,15 +278,19 @@ def _cost(asked: _Asked, rows: NDArray[np.int64], times: _Times, latency_queries
     )
 
 
-def _latencies(asked: _Asked, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Seconds of each of these queries, searched alone; (m,)."""
-    taken = np.empty(len(rows))
-    for position, row in enumerate(rows):
+def _latencies(asked: _Asked, rows: NDArray[np.int64], most: int) -> NDArray[np.float64]:
+    """Seconds of queries searched alone, (n,); NaN for those that were not."""
+    seconds = np.full(len(asked.reasons), np.nan)
+    spread = np.linspace(0, len(rows) - 1, min(most, len(rows)), dtype=np.int64)
+    # In random order, so that stopping early leaves them spread over all.
+    for row in np.random.default_rng(0).permutation(rows[spread]):
         one = np.array([row])
         start = time.perf_counter()
         asked.search(one)
-        taken[position] = time.perf_counter() - start
-    return taken
+        seconds[row] = time.perf_counter() - start
+        if np.nansum(seconds) >= _ENOUGH_SECONDS:
+            break
+    return seconds
 
 
 def _speed(times: _Times, n: int, latencies: NDArray[np.float64]) -> dict[str, Any]:
