@@ -1,0 +1,168 @@
+"""What `score` and `compare` read: their common options, and the Result of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from semrecall.data import Judgments, Run
+    from semrecall.evaluate import Result
+
+__all__ = ["FILE", "evaluated", "input_options"]
+
+#: The type of an option that names a file to read.
+FILE = click.Path(exists=True)
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option("--truth", type=FILE, help="The exact neighbours (made by semrecall truth)."),
+    click.option(
+        "--judgments", type=FILE, help="Grades of documents: qrels, labels of people or LLMs."
+    ),
+    click.option(
+        "-m",
+        "--measure",
+        "measures",
+        multiple=True,
+        metavar="NAME",
+        help="A measure, e.g. srecall@100; may be repeated. Default: what the files allow.",
+    ),
+    click.option(
+        "--base", type=FILE, help="Base vectors: recompute scores exactly (with --queries)."
+    ),
+    click.option("--queries", type=FILE, help="Query vectors."),
+    click.option(
+        "--space",
+        type=click.Choice(["ip", "cosine", "l2"]),
+        help="Space of the scores, where the files do not say.",
+    ),
+    click.option(
+        "--by",
+        multiple=True,
+        metavar="COLUMN",
+        help="Slice by a column of the queries, or by sn: semantic neighbours a query.",
+    ),
+    click.option("--columns", type=FILE, help="File with query_id and columns to slice by."),
+    click.option("--deleted", type=FILE, help="Ids of deleted documents, one a line."),
+    click.option(
+        "--seed", type=int, default=0, show_default=True, help="Seed of intervals and tests."
+    ),
+    click.option(
+        "--confidence",
+        type=float,
+        default=0.95,
+        show_default=True,
+        help="Confidence of the intervals; tests are at 1 less this.",
+    ),
+    click.option(
+        "--conflicts",
+        type=click.Choice(["error", "max", "first", "last"]),
+        default="error",
+        show_default=True,
+        help="Judgments that contradict each other.",
+    ),
+    click.option(
+        "--duplicates",
+        type=click.Choice(["error", "first"]),
+        default="error",
+        show_default=True,
+        help="A document twice in one ranked list of a file.",
+    ),
+    click.option(
+        "--nan",
+        type=click.Choice(["error", "last"]),
+        default="error",
+        show_default=True,
+        help="A NaN score in a file.",
+    ),
+)
+
+
+def input_options(command: Command) -> Command:
+    """Decorator: the options that say what is measured, and against what."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def evaluated(given: dict[str, Any], also: Sequence[str] = ()) -> Result:
+    """The runs given, measured: what is asked for with -m (else the usual), and `also`."""
+    from semrecall.evaluate import evaluate
+
+    runs, truth, judgments, codes = _read(given)
+    wanted = list(given["measures"]) or _default_measures(runs, truth, judgments, given)
+    return evaluate(
+        runs,
+        [*wanted, *also],
+        truth=truth,
+        judgments=judgments,
+        base=given["base"],
+        queries=given["queries"],
+        columns=_columns(given["columns"]),
+        by=given["by"],
+        codes=codes,
+        deleted=_deleted(given["deleted"]),
+        seed=given["seed"],
+        confidence=given["confidence"],
+    )
+
+
+def _read(given: dict[str, Any]) -> tuple[list[Run], Run | None, Judgments | None, Run | None]:
+    from semrecall.formats import read_judgments, read_run
+
+    options = {key: given[key] for key in ("space", "duplicates", "nan")}
+    runs = _distinct([read_run(path, **options) for path in given["runs"]], given["runs"])
+    truth = read_run(given["truth"], **options) if given["truth"] else None
+    codes = read_run(given["codes"], **options) if given.get("codes") else None
+    judgments = None
+    if given["judgments"]:
+        judgments = read_judgments(given["judgments"], conflicts=given["conflicts"])
+    return runs, truth, judgments, codes
+
+
+def _distinct(runs: list[Run], paths: list[str]) -> list[Run]:
+    """Runs under names that tell them apart: their own, else those of their files."""
+    from pathlib import Path
+
+    names = [
+        run.name or Path(path).name.split(".")[0] for run, path in zip(runs, paths, strict=True)
+    ]
+    if len(set(names)) < len(names):
+        names = list(paths)
+    return [run.replace(name=name) for run, name in zip(runs, names, strict=True)]
+
+
+def _columns(path: str | None) -> Any:
+    from semrecall.formats import read_columns
+
+    return None if path is None else read_columns(path)
+
+
+def _deleted(path: str | None) -> list[str] | None:
+    from pathlib import Path
+
+    if path is None:
+        return None
+    lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+    return [line.strip() for line in lines if line.strip()]
+
+
+def _default_measures(
+    runs: list[Run], truth: Run | None, judgments: Judgments | None, given: dict[str, Any]
+) -> list[str]:
+    """What the files allow: the three recalls with a truth, else the usual of a ranked list."""
+    depth = max((run.depth for run in runs), default=0) or 10
+    if truth is None:
+        return [] if judgments is None else ["nDCG@10", "RR@10", f"R@{depth}"]
+    k = min(depth, truth.depth) or 1
+    names = [f"recall@{k}"]
+    if judgments is not None:
+        names.append(f"srecall@{k}")
+    scored = truth.flat_scores is not None and truth.space is not None
+    if scored or (given["base"] and given["queries"]):
+        names.append(f"trecall@{k}")
+    return names
