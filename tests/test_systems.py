@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from semrecall.benchmark import search
-from semrecall.data import Ids, Run, Vectors
+from semrecall.data import Run, Vectors
+from semrecall.data.ids import ids as ids_of
 from semrecall.errors import InputError, MismatchError, SemrecallWarning
 from semrecall.formats import write
 from semrecall.space import space
@@ -190,7 +191,7 @@ ANY = np.zeros((2, 4), dtype=np.float32)
 
 def test_recorded_results_are_found_by_query_id() -> None:
     system = RecordedSystem(RUN)
-    ids, scores = system.search(ANY, 2, query_ids=Ids(np.array([1, 0]), RUN.queries.names))
+    ids, scores = system.search(ANY, 2, query_ids=ids_of(["q2", "q1"]))
     assert ids.tolist() == [["c", "a"], ["a", "b"]]
     assert scores is not None
     assert scores.tolist() == [[5, 4], [3, 2]]
