@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# Threads of faiss that wait by spinning slow everything down on a busy machine.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 settings.register_profile("default", deadline=None, derandomize=True)

@@ -155,7 +155,7 @@ def test_a_bad_query_is_told_and_does_no_harm(data: Path, run) -> None:
     np.save("queries.npy", queries)
     status, _, err = run("exact", *VECTORS, "--space", "ip", *QUICK, "-o", "run.parquet")
     assert status == 0
-    assert "warning: 1 queries cannot be searched (NaN or infinite query vector): rows 3" in err
+    assert "warning: 1 query not searched (NaN or infinite query vector): 3" in err
     assert [len(row) for row in read_run("run.parquet").ids] == [5, 5, 5, 0, 5, 5, 5, 5, 5, 5]
 
 

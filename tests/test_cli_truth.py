@@ -110,7 +110,7 @@ def test_nan_rows_are_a_warning(shell: Shell, tmp_path: Path) -> None:
     np.save(tmp_path / "base.npy", base)
     done = shell("truth", "base.npy", "queries.npy", "-k", "40", "--space", "ip")
     assert done.returncode == 0
-    assert "warning: 1 base rows hold NaN or infinity and are left out: rows 3" in done.stderr
+    assert "warning: 1 base row left out, with NaN or infinity: 3" in done.stderr
     assert {len(json.loads(line)["ids"]) for line in done.stdout.splitlines()} == {39}
 
 

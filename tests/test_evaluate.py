@@ -12,7 +12,7 @@ from semrecall.data import Judgments, Run, Vectors
 from semrecall.errors import InputError, MeasureError, MismatchError, SemrecallWarning
 from semrecall.evaluate import Result, evaluate
 from semrecall.evaluate.slices import Semantic, column_slices
-from semrecall.evaluate.text import number
+from semrecall.text import number
 
 # Three queries, exact neighbours 0 to 3 of each, scores falling by 0.1 from 1.0.
 TRUTH_IDS = [[0, 1, 2, 3], [10, 11, 12, 13], [20, 21, 22, 23]]

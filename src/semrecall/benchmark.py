@@ -15,10 +15,11 @@ import numpy as np
 from semrecall.data import Cost, Ids, Run, Vectors
 from semrecall.data.ids import ids as ids_of
 from semrecall.errors import InputError, MismatchError, SemrecallWarning, SystemFault
-from semrecall.exact import rescore
+from semrecall.exact import query_reasons, rescore
 from semrecall.exact import search as exact_search
 from semrecall.formats import read_vectors
 from semrecall.systems import Counters, System, open_system
+from semrecall.text import plural
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -168,18 +169,8 @@ def _asked(
             hint="were both made by the same model, and are these the right two files?",
         )
     system.turned("search", settings)
-    reasons = tuple(_reasons(matrix, system.space))
+    reasons = tuple(query_reasons(matrix, system.space))
     return _Asked(system, vectors, matrix, int(k), dict(settings), reasons)
-
-
-def _reasons(matrix: NDArray[np.float32], space: Space) -> list[str]:
-    """Why a query has no neighbours, "" where it has, as exact search says it."""
-    finite = np.isfinite(matrix).all(axis=1).astype(bool)
-    directed = matrix.any(axis=1).astype(bool) | (space.name == "l2")
-    return [
-        "NaN or infinite query vector" if not f else "zero query vector" if not d else ""
-        for f, d in zip(finite.tolist(), directed.tolist(), strict=True)
-    ]
 
 
 def _warn(reasons: Sequence[str]) -> None:
@@ -187,7 +178,7 @@ def _warn(reasons: Sequence[str]) -> None:
         rows = [row for row, found in enumerate(reasons) if found == reason]
         shown = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
         warnings.warn(
-            f"{len(rows):,} queries cannot be searched ({reason}): rows {shown}",
+            f"{plural(len(rows), 'query', 'queries')} not searched ({reason}): {shown}",
             SemrecallWarning,
             stacklevel=3,
         )

@@ -109,7 +109,7 @@ def _right(values: list[list[Any]], columns: int) -> list[bool]:
 
 
 def _text(heads: list[str], values: list[list[Any]], notes: Sequence[str], digits: int) -> str:
-    from semrecall.evaluate.text import aligned, cell
+    from semrecall.text import aligned, cell
 
     rows = [heads, *([cell(v, digits) for v in row] for row in values)]
     lines = aligned(rows, _right(values, len(heads))) if heads else []
@@ -122,7 +122,7 @@ def _csv(keys: list[str], values: list[list[Any]]) -> str:
     import csv
     import io
 
-    from semrecall.evaluate.text import cell
+    from semrecall.text import cell
 
     def exact(value: Any) -> Any:
         if value is None or (_is_number(value) and value != value):
@@ -141,7 +141,7 @@ def _csv(keys: list[str], values: list[list[Any]]) -> str:
 
 
 def _markdown(heads: list[str], values: list[list[Any]], notes: Sequence[str], digits: int) -> str:
-    from semrecall.evaluate.text import cell
+    from semrecall.text import cell
 
     def line(cells: Iterable[str]) -> str:
         return "| " + " | ".join(c.replace("\\", "\\\\").replace("|", "\\|") for c in cells) + " |"

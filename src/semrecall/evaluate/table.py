@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from semrecall.evaluate.text import aligned, display_width, number, one_line, plural, share
+from semrecall.text import aligned, display_width, number, one_line, plural, share
 
 if TYPE_CHECKING:
     from semrecall.evaluate.result import Result, RunCounts, Summary

@@ -15,7 +15,7 @@ from semrecall.evaluate.inputs import Inputs
 from semrecall.evaluate.result import RunCounts, leading_k
 from semrecall.evaluate.slices import SN, Semantic, Slice, column_slices
 from semrecall.evaluate.split import LossSplit
-from semrecall.evaluate.text import plural
+from semrecall.text import plural
 from semrecall.measures import Measure, Problem, align, parse_all
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from semrecall.errors import MismatchError, SemrecallWarning
 from semrecall.exact.search import workers
 from semrecall.exact.settle import exact_pair_scores
 from semrecall.space import Space, space
+from semrecall.text import plural
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -80,8 +81,8 @@ def _check_known(run: Run, row: Any, query_row: Any) -> None:
     if unknown.any():
         first = run.documents[int(np.argmax(unknown))]
         warnings.warn(
-            f"{int(unknown.sum()):,} results have ids that are not in the base "
-            f"(first: {first!r}); they have no score",
+            f"{plural(int(unknown.sum()), 'result')} without a score: the id is not in the base "
+            f"(first: {first!r})",
             SemrecallWarning,
             stacklevel=3,
         )

@@ -31,11 +31,12 @@ from semrecall.exact.filters import Filter
 from semrecall.exact.screen import Block, OutOfRange
 from semrecall.exact.settle import EMPTY, Best
 from semrecall.space import Space, space
+from semrecall.text import plural
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Progress", "search", "workers"]
+__all__ = ["Progress", "query_reasons", "search", "workers"]
 
 #: Called with rows done and rows in all (None while it is not known).
 Progress = Callable[[float, "int | None"], None]
@@ -91,6 +92,18 @@ def search(
     return job.run()
 
 
+def query_reasons(queries: NDArray[Any], space: Space) -> list[str]:
+    """Why each query (m, d) can have no neighbours; "" where it can."""
+    finite = np.isfinite(queries).all(axis=1)
+    directed = np.ones(len(queries), dtype=bool)
+    if space.name != "l2":
+        directed = np.asarray(queries.any(axis=1))
+    return [
+        _BAD if not f else _ZERO if not d else ""
+        for f, d in zip(finite.tolist(), directed.tolist(), strict=True)
+    ]
+
+
 def _space(name: str | Space) -> Space:
     return space(name)
 
@@ -137,7 +150,7 @@ class _Search:
     def run(self) -> Run:
         """Go over the base once and put the answer together."""
         matrix = self.queries.require_matrix()
-        self._reasons = self._query_reasons(matrix)
+        self._reasons = query_reasons(matrix, self.space)
         self.usable = np.flatnonzero([not r for r in self._reasons])
         self.usable_queries = matrix[self.usable]
         self.best: list[Best] = [EMPTY] * len(self.usable)
@@ -158,16 +171,6 @@ class _Search:
                 self._pool.shutdown(wait=True, cancel_futures=True)
                 raise
         return self._finished(rows, printer.hexdigest())
-
-    def _query_reasons(self, matrix: NDArray[Any]) -> list[str]:
-        finite = np.isfinite(matrix).all(axis=1)
-        directed = np.ones(len(matrix), dtype=bool)
-        if self.space.name != "l2":
-            directed = np.asarray(matrix.any(axis=1))
-        return [
-            _BAD if not f else _ZERO if not d else ""
-            for f, d in zip(finite.tolist(), directed.tolist(), strict=True)
-        ]
 
     def _chunks(self) -> Iterator[tuple[int, NDArray[Any]]]:
         """The base in chunks that fit the memory; small blocks of a stream are put together."""
@@ -310,18 +313,22 @@ class _Search:
         bad = sorted(set(self._left_out))
         if bad:
             shown = ", ".join(map(str, bad[:5])) + (", ..." if len(bad) > 5 else "")
-            _say(f"{len(bad):,} base rows hold NaN or infinity and are left out: rows {shown}")
+            _say(f"{plural(len(bad), 'base row')} left out, with NaN or infinity: {shown}")
         if zero_rows:
-            _say(f"{zero_rows:,} base rows are zero vectors: under cosine they have no score")
+            _say(
+                f"{plural(zero_rows, 'base row')} without a score: zero vectors have none under cosine"
+            )
         for reason in (_BAD, _ZERO):
             rows = [i for i, r in enumerate(self._reasons) if r == reason]
             if rows:
                 shown = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
-                _say(f"{len(rows):,} queries have no neighbours ({reason}): rows {shown}")
+                _say(
+                    f"{plural(len(rows), 'query', 'queries')} without neighbours ({reason}): {shown}"
+                )
         if cut:
             _say(
-                f"{cut:,} queries have more than {self.most_ties:,} ties with neighbour {self.k}; "
-                "the rest of them, by id, are not in the truth"
+                f"{plural(cut, 'query', 'queries')} with more than {self.most_ties:,} ties with "
+                f"neighbour {self.k}; the rest of the ties, by id, are not in the truth"
             )
 
 

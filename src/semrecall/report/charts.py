@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from semrecall.evaluate.text import number
+from semrecall.text import number
 from semrecall.registry import import_extra
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from semrecall.evaluate.text import number, one_line
+from semrecall.text import number, one_line
 
 if TYPE_CHECKING:
     from semrecall.evaluate import Result

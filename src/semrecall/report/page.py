@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semrecall.evaluate.table import count_lines, left_out_lines, note_lines
-from semrecall.evaluate.text import number, one_line, plural, share
+from semrecall.text import number, one_line, plural, share
 from semrecall.formats import writing
 from semrecall.report.charts import Bar, Column, distributions, histogram, stacked_bars
 from semrecall.report.headline import headline
