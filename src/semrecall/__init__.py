@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from semrecall.exact import rescore
     from semrecall.formats import read, write
     from semrecall.measures import measure, measures, parse
+    from semrecall.pool import pool
     from semrecall.space import space
     from semrecall.systems import open_system
     from semrecall.tolerance import tolerance
@@ -41,6 +42,7 @@ _HOME = {
     "measures": "measures",
     "open_system": "systems",
     "parse": "measures",
+    "pool": "pool",
     "read": "formats",
     "rescore": "exact",
     "search": "benchmark",
@@ -68,6 +70,7 @@ __all__ = [
     "measures",
     "open_system",
     "parse",
+    "pool",
     "read",
     "rescore",
     "search",

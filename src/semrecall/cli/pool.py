@@ -1,0 +1,140 @@
+"""semrecall pool: which pairs to judge next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from semrecall.cli.tables import format_option
+
+if TYPE_CHECKING:
+    from semrecall.pool import Pool
+
+__all__ = ["command"]
+
+_FILE = click.Path(exists=True)
+_SHOWN = 10
+
+
+@click.command("pool")
+@click.argument("runs", nargs=-1, required=True, type=_FILE, metavar="RUN...")
+@click.option("--judgments", type=_FILE, help="What is judged already.")
+@click.option("--truth", type=_FILE, help="The exact neighbours join the pool.")
+@click.option(
+    "--depth", type=int, default=20, show_default=True, help="How many results of each run."
+)
+@click.option("--budget", type=int, help="At most so many pairs.  [default: all]")
+@click.option(
+    "--sample",
+    type=int,
+    default=0,
+    show_default=True,
+    help="So many of the budget are drawn at random from the rest, with known probabilities.",
+)
+@click.option(
+    "--sample-by",
+    type=click.Choice(["equal", "change"]),
+    default="equal",
+    show_default=True,
+    help="Draw all alike, or those more often that could change more.",
+)
+@click.option(
+    "-m",
+    "--measure",
+    metavar="NAME",
+    help="What labels should change most.  [default: srecall with a truth, else nDCG@10]",
+)
+@click.option("--grade", type=float, help="Grade to reckon with.  [default: the highest known]")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the sample.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Write the pairs: .jsonl (for semrecall judge), .csv or .parquet.",
+)
+@click.option(
+    "--conflicts",
+    type=click.Choice(["error", "max", "first", "last"]),
+    default="error",
+    show_default=True,
+    help="Judgments that contradict each other.",
+)
+@format_option
+def command(runs: tuple[str, ...], output: str | None, **given: Any) -> None:
+    """List unjudged pairs of the first results of runs, those first that could change most.
+
+    \b
+    semrecall pool bm25.txt dense.txt --judgments qrels.txt --depth 20 -o pairs.jsonl
+    semrecall pool ann.parquet --truth truth.parquet --budget 500 --sample 200 -o pairs.jsonl
+
+    Prints how much of each run is judged, and the first pairs; with -o all pairs go to a file that
+    judging takes. A pair that is picked for what it could change has the probability 1.
+    """
+    from semrecall.formats import read_judgments, read_run
+    from semrecall.pool import pool
+
+    judgments = None
+    if given["judgments"]:
+        judgments = read_judgments(given["judgments"], conflicts=given["conflicts"])
+    found = pool(
+        [_named(read_run(path), path) for path in runs],
+        judgments,
+        truth=read_run(given["truth"]) if given["truth"] else None,
+        **{
+            name: given[name]
+            for name in ("depth", "budget", "sample", "sample_by", "measure", "grade", "seed")
+        },
+    )
+    if output:
+        found.write(output)
+        click.echo(f"wrote {len(found):,} pairs to {output}", err=True)
+    _show(found, given["format"], bool(output))
+
+
+def _named(run: Any, path: str) -> Any:
+    from pathlib import Path
+
+    return run.replace(name=run.name or Path(path).name.split(".")[0])
+
+
+def _show(found: Pool, format: str, written: bool) -> None:  # noqa: A002
+    from semrecall.cli.tables import print_rows
+    from semrecall.evaluate.text import plural
+
+    pairs = found.rows()
+    if format == "json":
+        print_rows([], "json", document=found.to_dict())
+        return
+    if format == "csv":
+        print_rows(pairs, "csv")
+        return
+    notes = [
+        f"{plural(found.unjudged, 'unjudged pair')} and {len(found.judged):,} judged in the first "
+        f"{found.depth} results; {len(found):,} picked, by what they could change in "
+        f"{found.measure}"
+    ]
+    sampled = found.picked.count("sample")
+    if sampled:
+        notes.append(f"{sampled:,} of them drawn at random, seed {found.seed}")
+    print_rows(_shares(found), format, notes=notes, digits=3)
+    if written or not pairs:
+        return
+    click.echo()
+    titles = {"query_id": "query", "doc_id": "document", "probability": "probability",
+              "change": "change", "why": "why"}  # fmt: skip
+    more = len(pairs) - _SHOWN
+    print_rows(
+        pairs[:_SHOWN], format, titles=titles, digits=3,
+        notes=[f"and {more:,} more; -o FILE writes all of them"] if more > 0 else [],
+    )  # fmt: skip
+
+
+def _shares(found: Pool) -> list[dict[str, Any]]:
+    """A row per run: how much is judged at each depth."""
+    rows: dict[str, dict[str, Any]] = {}
+    for share in found.shares:
+        row = rows.setdefault(share.run, {"judged": share.run})
+        row[f"@{share.depth}"] = share.judged
+    return list(rows.values())
