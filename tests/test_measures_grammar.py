@@ -13,19 +13,32 @@ from hypothesis import strategies as st
 from semrecall.data import Run
 from semrecall.errors import MeasureError
 from semrecall.measures import Measure, align, measure, measures, parse, parse_all
-from semrecall.measures.grammar import _DEFINITIONS, _SPELLINGS, NUMBER, PERCENT, SHARE
+from semrecall.measures.grammar import _DEFINITIONS, _SPELLINGS
+from semrecall.measures.kinds import BETWEEN, FLAG, NUMBER, PERCENT, PORTION, POSITIVE, SHARE
 
 
 def values_of(kind):
     if kind is NUMBER:
         return st.floats(allow_nan=False, allow_infinity=False) | st.integers(-5, 5)
-    if kind is PERCENT:
-        return st.floats(0, 1e6)
-    if kind is SHARE:
-        return st.floats(0, 1, exclude_min=True)
-    words = kind.expected.split(" or a number")[0].replace(" or ", ", ").split(", ")
-    return st.sampled_from(words) | (
-        st.floats(0, 100) if "number" in kind.expected else st.nothing()
+    plain = {
+        FLAG: st.booleans(),
+        PERCENT: st.floats(0, 1e6),
+        POSITIVE: st.floats(0, 1e6, exclude_min=True),
+        SHARE: st.floats(0, 1, exclude_min=True),
+        PORTION: st.floats(0, 1),
+        BETWEEN: st.floats(0, 1, exclude_min=True, exclude_max=True),
+    }
+    if kind in plain:
+        return plain[kind]
+    words, _, other = kind.expected.partition(" or a ")
+    number = st.floats(-1e6, 1e6)
+    others = {
+        "": st.nothing(),
+        "number": number,
+        "map": st.dictionaries(number, number, min_size=1),
+    }
+    return st.sampled_from(words.replace(" or ", ", ").split(", ")) | (
+        st.floats(0, 100) if "at least 0" in other else others[other.split(" ")[0]]
     )
 
 
@@ -35,9 +48,9 @@ def any_measure(draw):
     params = [
         (name, draw(values_of(kind)))
         for name, kind in definition.kinds.items()
-        if draw(st.booleans())
+        if name not in definition.defaults or draw(st.booleans())
     ]
-    cutoff = st.integers(1, 10**6)
+    cutoff = st.integers(1, 10**6) if definition.takes_k else st.nothing()
     k = draw(st.none() | cutoff if definition.k_is_optional else cutoff)
     return Measure(definition.name, k, tuple(params))
 
@@ -82,6 +95,31 @@ def test_what_is_printed_parses_back_to_the_same_measure(measure):
         ("hit@1", "Success@1"),
         ("r@10", "R@10"),
         ("p@5", "P@5"),
+        ("nDCG(gain=linear)@10", "nDCG@10"),
+        ("nDCG(gain={2: 3, 0:0, 1:1})@10", "nDCG(gain={0:0,1:1,2:3})@10"),
+        ("nDCG(gains={1:10},judged_only=true)", "nDCG(gain={1:10},judged_only=True)"),
+        ("nDCG(judged_only=False)@5", "nDCG@5"),
+        ("P(rel=2,judged_only=True)@5", "P(rel=2,judged_only=True)@5"),
+        ("IPrec@0.1", "IPrec@0.1"),
+        ("IPrec(recall=0.10, rel=2)", "IPrec(rel=2)@0.1"),
+        ("IPrec@0", "IPrec@0"),
+        ("SetF(beta=1.0)", "SetF"),
+        ("RBP(p=0.8)", "RBP"),
+        ("RBP(rel=1,p=.95)@100", "RBP(p=0.95,rel=1)@100"),
+        ("ERR(max_rel=4)@20", "ERR(max_rel=4)@20"),
+        ("NumRet(rel=1)", "NumRet(rel=1)"),
+        # trec_eval's names
+        ("P_10", "P@10"),
+        ("recall_100", "R@100"),
+        ("map_cut_1000", "AP@1000"),
+        ("ndcg_cut_10", "nDCG@10"),
+        ("success_1", "Success@1"),
+        ("relative_P_5", "Rcap@5"),
+        ("iprec_at_recall_0.10", "IPrec@0.1"),
+        ("recip_rank", "RR"),
+        ("set_recall", "SetR"),
+        ("num_rel_ret", "NumRelRet"),
+        ("rbp_resid", "RBPresid"),
     ],
 )
 def test_spellings(spelling, canonical):
@@ -113,6 +151,15 @@ def test_spellings(spelling, canonical):
         ("recall@10@20", r"k is '10@20'"),
         ("", "'' is not a measure; expected name"),
         ("recall at 10", "is not a measure"),
+        ("Rprec@10", r"Rprec takes no cutoff k[\s\S]*write Rprec\(rel=1, judged_only=False\)"),
+        ("IPrec", r"IPrec: recall is missing[\s\S]*@recall"),
+        ("IPrec@10", "recall is '10'; expected a number from 0 to 1"),
+        ("IPrec(recall=0.1)@0.2", "'recall' is given twice"),
+        ("nDCG(gain={1:2,1:3})@10", "expected grade, exp or a map such as"),
+        ("nDCG(gain={})@10", "gain is '{}'"),
+        ("nDCG(gain={1:x})@10", "gain is '{1:x}'"),
+        ("P(judged_only=1)@5", "judged_only is '1'; expected True or False"),
+        ("RBP(p=1)", "p is '1'; expected a number above 0 and below 1"),
         ("(rel=2)@10", "is not a measure"),
     ],
 )
@@ -157,7 +204,8 @@ def test_every_measure_explains_itself():
         assert definition.layer in ("index", "retrieval")
         assert definition.usage.startswith(definition.name)
     assert parse("trecall@10").definition.usage == "trecall(x=proxy)@k"
-    assert parse("RR").definition.usage == "RR(rel=1)[@k]"
+    assert parse("RR").definition.usage == "RR(rel=1, judged_only=False)[@k]"
+    assert parse("IPrec@1").definition.usage == "IPrec(rel=1, judged_only=False)@recall"
     assert parse("rde@3").lower_is_better
     assert not parse("recall@3").lower_is_better
     assert parse("srecall@3").settings == {"rel": 1.0, "gain": "count"}

@@ -198,4 +198,4 @@ class Evaluation:
 
 def relevant_from(measure: Measure) -> float:
     """The grade from which a document is relevant to a measure."""
-    return float(measure.settings.get("rel", 1.0))
+    return measure.rel

@@ -1,6 +1,6 @@
 """Measures: plain functions from a problem to one value per query, and the names they go by."""
 
-from semrecall.measures import index, peers, relevance, spans
+from semrecall.measures import counts, graded, index, peers, relevance, spans
 from semrecall.measures.bounds import relevance_bounds
 from semrecall.measures.coverage import recall_bounds, srecall_bounds
 from semrecall.measures.grammar import Definition, Measure, measure, measures, parse, parse_all
@@ -12,6 +12,8 @@ __all__ = [
     "Measure",
     "Problem",
     "align",
+    "counts",
+    "graded",
     "index",
     "measure",
     "measures",

@@ -45,7 +45,7 @@ def relevance_bounds(
             f"there are no bounds of {wanted}",
             hint=f"bounds are known for {', '.join(_BOUNDS)} with the parameters rel and gain",
         )
-    rel = float(wanted.settings.get("rel", 1.0))
+    rel = wanted.rel
     graded = max(highest_grade(problem), rel) if grade is None else float(grade)
     if "rel" in wanted.settings and graded < rel:
         raise MeasureError(

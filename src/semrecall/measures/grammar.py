@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import inspect
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
 from semrecall.data.scores import Scores
 from semrecall.errors import MeasureError
+from semrecall.measures.kinds import Kind, Value
 from semrecall.registry import did_you_mean
 
 if TYPE_CHECKING:
@@ -21,24 +20,14 @@ if TYPE_CHECKING:
 
     from semrecall.measures.problem import Problem
 
-__all__ = [
-    "NUMBER",
-    "PERCENT",
-    "SHARE",
-    "Definition",
-    "Kind",
-    "Measure",
-    "choice",
-    "measure",
-    "measures",
-    "parse",
-    "parse_all",
-    "percent_or",
-]
+__all__ = ["NO_RELEVANT", "Definition", "Measure", "measure", "measures", "parse", "parse_all"]
 
-Value = float | str
+#: The reason for which trec_eval says 0; `no_relevant="zero"` of a problem does too.
+NO_RELEVANT = "no relevant document"
+
 Layer = Literal["index", "retrieval"]
 Function = TypeVar("Function", bound=Callable[..., Any])
+Synonyms = Mapping[tuple[str, str | None], tuple[str, str | None]]
 
 
 @dataclass(frozen=True)
@@ -60,9 +49,11 @@ class Measure:
         object.__setattr__(self, "params", params)
 
     def __str__(self) -> str:
-        kinds = self.definition.kinds
-        inside = ",".join(f"{name}={kinds[name].show(value)}" for name, value in self.params)
-        cutoff = "" if self.k is None else f"@{self.k}"
+        kinds, at = self.definition.kinds, self.definition.at
+        shown = {name: kinds[name].show(value) for name, value in self.params}
+        cutoff = str(shown.pop(at, "") if at else self.k or "")
+        cutoff = f"@{cutoff}" if cutoff else ""
+        inside = ",".join(f"{name}={text}" for name, text in shown.items())
         return f"{self.name}({inside}){cutoff}" if inside else f"{self.name}{cutoff}"
 
     @property
@@ -74,6 +65,12 @@ class Measure:
     def settings(self) -> dict[str, Value]:
         """All parameters by name, defaults included."""
         return {**self.definition.defaults, **dict(self.params)}
+
+    @property
+    def rel(self) -> float:
+        """The grade from which a document is relevant; 1 where the measure does not say."""
+        rel = self.settings.get("rel", 1.0)
+        return rel if isinstance(rel, float) else 1.0
 
     @property
     def needs(self) -> frozenset[str]:
@@ -108,13 +105,20 @@ class Measure:
         """
         definition, settings = self.definition, self.settings
         _require(self, problem)
-        values = np.array(definition.function(problem, self.k, **settings), dtype=np.float64)
+        cutoff = (self.k,) if definition.takes_k else ()
+        values = np.array(definition.function(problem, *cutoff, **settings), dtype=np.float64)
         reasons = np.full(len(values), "", dtype=object)
         for text, where in definition.undefined(problem, self.k, **settings):
             reasons[where & (reasons == "")] = text
         values[reasons != ""] = np.nan
         reasons[np.isnan(values) & (reasons == "")] = "undefined"
-        notes = [
+        notes = []
+        if problem.no_relevant == "zero":
+            as_zero = reasons == NO_RELEVANT
+            values[as_zero], reasons[as_zero] = 0.0, ""
+            if as_zero.any():
+                notes.append(f"queries without a relevant document, taken as 0: {as_zero.sum():,}")
+        notes += [
             *_depth_note(problem, self.k),
             *definition.notes(problem, self.k, values, settings),
         ]
@@ -125,12 +129,17 @@ class Measure:
 class Definition:
     """A registered measure: the plain function and what there is to know about it.
 
-    function: (problem, k, **params) -> (n,) float64, NaN where undefined.
+    function: (problem, k, **params) -> (n,) float64, NaN where undefined; without k where the
+        measure takes no cutoff.
+    at: the parameter that stands behind @ in place of k, as in IPrec@0.1; "" for none.
+    defaults: of the parameters that have one; the others must be given.
     undefined: (problem, k, **params) -> pairs of a reason and the queries (n,) bool it holds for,
         the strongest reason first.
     notes: (problem, k, values, params) -> what a reader of the mean should know.
     zero_or_one: whether every value is 0 or 1, which decides how an interval is made.
-    synonyms: other spellings of a parameter and its value, e.g. those of another tool.
+    synonyms: other spellings of a parameter and its value, e.g. those of another tool; where a
+        value is None, any value is meant, and it stays.
+    extra: the optional extra of semrecall that computes it; "" for none.
     """
 
     name: str
@@ -140,11 +149,14 @@ class Definition:
     lower_is_better: bool
     kinds: Mapping[str, Kind]
     defaults: Mapping[str, Value]
+    takes_k: bool
     k_is_optional: bool
     undefined: Callable[..., Iterable[tuple[str, NDArray[np.bool_]]]]
     notes: Callable[..., Iterable[str]]
-    synonyms: Mapping[tuple[str, str], tuple[str, str]]
+    synonyms: Synonyms
     zero_or_one: bool = False
+    at: str = ""
+    extra: str = ""
 
     @property
     def about(self) -> str:
@@ -154,21 +166,14 @@ class Definition:
     @property
     def usage(self) -> str:
         """How it is written, with its parameters at their defaults: `trecall(x=proxy)@k`."""
-        inside = ", ".join(f"{n}={kind.show(self.defaults[n])}" for n, kind in self.kinds.items())
-        cutoff = "[@k]" if self.k_is_optional else "@k"
+        inside = ", ".join(
+            f"{n}={kind.show(self.defaults[n]) if n in self.defaults else '...'}"
+            for n, kind in self.kinds.items()
+            if n != self.at
+        )
+        cutoff = ("[@k]" if self.k_is_optional else "@k") if self.takes_k else ""
+        cutoff = f"@{self.at}" if self.at else cutoff
         return f"{self.name}({inside}){cutoff}" if inside else f"{self.name}{cutoff}"
-
-
-@dataclass(frozen=True)
-class Kind:
-    """How the values of a parameter are read and printed.
-
-    read: text or a number -> the canonical value, or None when it is none.
-    """
-
-    expected: str
-    read: Callable[[Value], Value | None]
-    show: Callable[[Value], str]
 
 
 def parse(text: str | Measure) -> Measure:
@@ -186,10 +191,15 @@ def parse(text: str | Measure) -> Measure:
             hint="for example recall@100, srecall(rel=2)@100, trecall(x=1%)@100, nDCG@10",
         )
     name, inside, cutoff = match["name"], match["inside"], match["k"]
+    if cutoff is None:
+        name, cutoff = _trec_cutoff(name)
+    at, pairs = _definition(text, name).at, _pairs(text, inside)
+    if at and cutoff is not None:
+        pairs, cutoff = (*pairs, (at, cutoff)), None
     if cutoff is not None and not cutoff.isdecimal():
         raise MeasureError(f"{text}: k is {cutoff!r}; expected a whole number of at least 1")
     k = None if cutoff is None else int(cutoff)
-    definition, params = _checked(text, name, k, _pairs(text, inside))
+    definition, params = _checked(text, name, k, pairs)
     return Measure(definition.name, k, params)
 
 
@@ -225,17 +235,21 @@ def measure(
     lower_is_better: bool = False,
     zero_or_one: bool = False,
     aliases: Iterable[str] = (),
-    synonyms: Mapping[tuple[str, str], tuple[str, str]] | None = None,
+    synonyms: Synonyms | None = None,
+    at: str = "",
+    extra: str = "",
 ) -> Callable[[Function], Function]:
     """Register a plain function (problem, k, *, param=default, ...) -> (n,) as a measure.
 
-    A cutoff with a default (`k=None`) may be left out in the name; `aliases` are other names for
-    it. See `Definition` for the other arguments. The function itself is returned unchanged.
+    A cutoff with a default (`k=None`) may be left out in the name, and a function without k takes
+    none; `aliases` are other names for it. See `Definition` for the other arguments. The function
+    itself is returned unchanged.
     """
 
     def register(function: Function) -> Function:
         signature = inspect.signature(function).parameters
         kinds = dict(params or {})
+        none = inspect.Parameter.empty
         own = Definition(
             name=name,
             function=function,
@@ -244,11 +258,14 @@ def measure(
             lower_is_better=lower_is_better,
             zero_or_one=zero_or_one,
             kinds=kinds,
-            defaults={n: signature[n].default for n in kinds},
-            k_is_optional=signature["k"].default is not inspect.Parameter.empty,
+            defaults={n: signature[n].default for n in kinds if signature[n].default is not none},
+            takes_k="k" in signature,
+            k_is_optional="k" not in signature or signature["k"].default is not none,
             undefined=undefined,
             notes=notes,
             synonyms=synonyms or {},
+            at=at,
+            extra=extra,
         )
         for spelling in (name, *aliases):
             taken = _SPELLINGS.setdefault(spelling.lower(), name)
@@ -269,9 +286,29 @@ _DEFINITIONS: dict[str, Definition] = {}
 #: Lower-case spelling -> name.
 _SPELLINGS: dict[str, str] = {}
 _SPELLING = re.compile(
-    r"\s*(?P<name>\w+)\s*(?:\(\s*(?P<inside>[^()]*?)\s*\))?\s*(?:@\s*(?P<k>\S+))?\s*"
+    r"\s*(?P<name>\w+(?:\.\d+)?)\s*(?:\(\s*(?P<inside>[^()]*?)\s*\))?\s*(?:@\s*(?P<k>\S+))?\s*"
 )
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*%?", re.IGNORECASE)
+#: trec_eval's names that end in a cutoff, as P_10 and iprec_at_recall_0.10.
+_TREC_CUTOFFS = {
+    "P": "P",
+    "recall": "R",
+    "map_cut": "AP",
+    "ndcg_cut": "nDCG",
+    "success": "Success",
+    "relative_P": "Rcap",
+    "iprec_at_recall": "IPrec",
+}
+_TREC_SPELLING = re.compile(r"(?P<name>\w+?)_(?P<k>\d+(?:\.\d+)?)")
+#: A comma that is not inside braces.
+_COMMA = re.compile(r",(?![^{}]*\})")
+
+
+def _trec_cutoff(name: str) -> tuple[str, str | None]:
+    """Our name and the cutoff, where `name` is one of trec_eval's with a cutoff at its end."""
+    match = _TREC_SPELLING.fullmatch(name)
+    if match is None or match["name"] not in _TREC_CUTOFFS:
+        return name, None
+    return _TREC_CUTOFFS[match["name"]], match["k"]
 
 
 def _definition(text: str, name: str) -> Definition:
@@ -291,7 +328,7 @@ def _definition(text: str, name: str) -> Definition:
 
 def _pairs(text: str, inside: str | None) -> tuple[tuple[str, str], ...]:
     pairs = []
-    for part in inside.split(",") if inside else ():
+    for part in _COMMA.split(inside) if inside else ():
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not name or not value:
             raise MeasureError(f"{text}: cannot read {part.strip()!r}; expected param=value")
@@ -306,6 +343,10 @@ def _checked(
 ) -> tuple[Definition, tuple[tuple[str, Value], ...]]:
     """The definition, and the parameters that differ from their defaults, in canonical form."""
     definition = _definition(text, name)
+    if k is not None and not definition.takes_k:
+        raise MeasureError(
+            f"{text}: {definition.name} takes no cutoff k", hint=f"write {definition.usage}"
+        )
     if k is None and not definition.k_is_optional:
         raise MeasureError(
             f"{text}: a cutoff k is missing", hint=f"write it after @, as in {text.strip()}@10"
@@ -314,7 +355,7 @@ def _checked(
         raise MeasureError(f"{text}: k is {k}; expected a whole number of at least 1")
     given: dict[str, Value] = {}
     for own_key, own_value in params:
-        key, value = definition.synonyms.get((own_key, str(own_value)), (own_key, own_value))
+        key, value = _translated(definition, own_key, own_value)
         if key in given:
             raise MeasureError(f"{text}: the parameter {key!r} is given twice")
         if key not in definition.kinds:
@@ -326,8 +367,24 @@ def _checked(
             raise MeasureError(f"{text}: {key} is {value!r}; expected {kind.expected}")
         given[key] = read
     defaults = definition.defaults
-    kept = tuple((n, given[n]) for n in definition.kinds if n in given and given[n] != defaults[n])
+    lacking = [n for n in definition.kinds if n not in given and n not in defaults]
+    if lacking:
+        raise MeasureError(f"{text}: {lacking[0]} is missing", hint=f"write {definition.usage}")
+    kept = tuple(
+        (n, given[n]) for n in definition.kinds if n in given and given[n] != defaults.get(n)
+    )
     return definition, kept
+
+
+def _translated(definition: Definition, key: str, value: Value) -> tuple[str, Value]:
+    """A parameter and its value in our own spelling."""
+    synonyms = definition.synonyms
+    if (key, str(value)) in synonyms:
+        name, word = synonyms[key, str(value)]
+        return name, value if word is None else word
+    if (key, None) in synonyms:
+        return synonyms[key, None][0], value
+    return key, value
 
 
 def _require(measure: Measure, problem: Problem) -> None:
@@ -370,65 +427,3 @@ def _depth_note(problem: Problem, k: int | None) -> Iterator[str]:
         return
     if problem.true is None or bool((problem.sizes(k) > problem.run_depth).any()):
         yield f"the run is {problem.run_depth} deep, less than k"
-
-
-def _number(value: Value) -> float | None:
-    """A finite number, from a number or from text such as 0.01, 1e-2 or 1%."""
-    if isinstance(value, str):
-        if _NUMBER.fullmatch(value.strip()) is None:
-            return None
-        digits = value.strip().rstrip("%").strip()
-        exact = Decimal(digits) / (100 if value.strip().endswith("%") else 1)
-        value = float(exact)
-    elif isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        return None
-    # Adding 0.0 turns -0.0 into 0.0, which prints and compares the same.
-    return float(value) + 0.0 if math.isfinite(value) else None
-
-
-def _show_number(value: Value) -> str:
-    return f"{int(value)}" if float(value).is_integer() else repr(float(value))
-
-
-def _show_percent(value: Value) -> str:
-    exact = (Decimal(repr(float(value))) * 100).normalize()
-    return f"{exact:f}%"
-
-
-def _at_least_0(value: Value) -> float | None:
-    number = _number(value)
-    return number if number is not None and number >= 0 else None
-
-
-def _between_0_and_1(value: Value) -> float | None:
-    number = _number(value)
-    return number if number is not None and 0 < number <= 1 else None
-
-
-def choice(*words: str) -> Kind:
-    """One of a few words, in any case."""
-
-    def read(value: Value) -> str | None:
-        word = value.strip().lower() if isinstance(value, str) else None
-        return word if word in words else None
-
-    return Kind(" or ".join(words), read, str)
-
-
-def percent_or(*words: str) -> Kind:
-    """A share of at least 0, printed in percent, or one of a few words."""
-    word = choice(*words)
-
-    def read(value: Value) -> Value | None:
-        named = word.read(value)
-        return named if named is not None else _at_least_0(value)
-
-    def show(value: Value) -> str:
-        return value if isinstance(value, str) else _show_percent(value)
-
-    return Kind(f"{', '.join(words)} or {PERCENT.expected}", read, show)
-
-
-NUMBER = Kind("a number", _number, _show_number)
-PERCENT = Kind("a number of at least 0, such as 1% or 0.01", _at_least_0, _show_percent)
-SHARE = Kind("a number above 0 and at most 1", _between_0_and_1, _show_number)

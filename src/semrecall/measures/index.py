@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semrecall.measures.coverage import covered, listed, recall_bounds, share, srecall_bounds
-from semrecall.measures.grammar import NUMBER, PERCENT, SHARE, choice, measure, percent_or
+from semrecall.measures.grammar import measure
+from semrecall.measures.kinds import NUMBER, PERCENT, SHARE, choice, percent_or
 from semrecall.measures.matching import largest_pairing, query_tolerance
 from semrecall.measures.problem import Problem, need
 

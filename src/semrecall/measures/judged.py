@@ -72,6 +72,23 @@ class Judged:
         """How many documents of each query have a grade of at least `rel`, shape (n,)."""
         return np.bincount(self.rows[self.grades >= rel], minlength=len(self.offsets) - 1)
 
+    @property
+    def codes(self) -> NDArray[np.int64]:
+        """The document code of each entry, shape (m,)."""
+        codes = self.keys - self.rows * self.span
+        return codes if self.renumbered is None else self.renumbered[codes]
+
+    def grades_at(self, rows: NDArray[np.int64], codes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Grades (c,) of documents `codes` for the queries `rows`; NaN where there is none."""
+        if len(self) == 0:
+            return np.full(codes.shape, np.nan)
+        if self.renumbered is not None:
+            codes = codes_in(codes, self.renumbered)
+        known = (codes >= 0) & (codes < self.span)
+        keys = rows * self.span + np.where(known, codes, 0)
+        at = np.minimum(np.searchsorted(self.keys, keys), len(self) - 1)
+        return np.where(known & (self.keys[at] == keys), self.grades[at], np.nan)
+
     def grades_of(self, codes: NDArray[np.int64]) -> NDArray[np.float64]:
         """Grades of the documents `codes` (n, w), row by row; NaN where there is none."""
         grades = np.full(codes.shape, np.nan)

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semrecall.measures.coverage import share
-from semrecall.measures.grammar import PERCENT, measure
-from semrecall.measures.problem import Listed, Problem, need, repeated
+from semrecall.measures.grammar import measure
+from semrecall.measures.kinds import PERCENT
+from semrecall.measures.lists import Listed, repeated_in_rows
+from semrecall.measures.problem import Problem, need
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -145,6 +147,6 @@ def _member(found: NDArray[np.int64], true: NDArray[np.int64]) -> NDArray[np.boo
 
 def _common(found: NDArray[np.int64], true: NDArray[np.int64], use: Any) -> NDArray[np.int64]:
     """Distinct codes of each row that are in both, -1 among them, (n,); of `true` where `use`."""
-    hits = _member(found, np.where(use, true, -1)) & ~repeated(found)
+    hits = _member(found, np.where(use, true, -1)) & ~repeated_in_rows(found)
     padding = (found == -1).any(axis=1) & ((true == -1) & use).any(axis=1)
     return np.asarray(np.count_nonzero(hits, axis=1) + padding)

@@ -1,19 +1,21 @@
-"""Problem: results, truth and grades of the same queries, laid side by side as matrices."""
+"""Problem: results, truth and grades of the same queries, side by side on one scale of codes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 
 from semrecall.data.ids import Ids, codes_in, unify
 from semrecall.data.judgments import Judgments
-from semrecall.data.rows import pad
+from semrecall.data.rows import row_numbers
 from semrecall.data.run import Run, group_rows
-from semrecall.errors import MeasureError, MismatchError
+from semrecall.errors import InputError, MeasureError, MismatchError
+from semrecall.measures.hits import Hits, judged_results
 from semrecall.measures.judged import Judged
+from semrecall.measures.lists import Listed, Lists, repeated
 from semrecall.space import Space
 
 if TYPE_CHECKING:
@@ -21,37 +23,29 @@ if TYPE_CHECKING:
 
     from semrecall.measures.spans import SpanLayout
 
-__all__ = ["Listed", "Problem", "align", "need", "repeated"]
+__all__ = ["NoRelevant", "Problem", "align", "need"]
 
 ScoresBy = Literal["exact", "index"]
+NoRelevant = Literal["skip", "zero"]
 Part = TypeVar("Part")
-
-
-@dataclass(frozen=True, eq=False)
-class Listed:
-    """Ranked rows as matrices: codes (n, width), -1 padding; scores alike, NaN padding, or None."""
-
-    codes: NDArray[np.int64]
-    scores: NDArray[np.float64] | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Problem:
     """Results, truth and grades of the same n queries on one scale of integer codes.
 
-    Make one with `align`. Rows are packed to the left and padded: codes with -1, scores and grades
-    with NaN. A document has one score per query: a result that is in the truth has the truth's.
+    Make one with `align`. Results lie end to end in `results`, where only the judged ones matter
+    they are `hits`; beside a truth they are matrices, packed to the left and padded: codes with
+    -1, scores and grades with NaN. A document has one score per query: a result that is in the
+    truth has the truth's.
 
     queries: (n,) the truth's queries; without a truth the judgments', else the run's.
-    found: (n, w) valid distinct results, best first.
-    found_scores: (n, w) their scores, NaN where none is known; None when there are none at all.
+    results: valid distinct results, best first, with the scores of the run.
     scores_by: who computed the scores of the results outside the truth.
     true: (n, v) exact neighbours, nearest first, ties past the depth included.
     true_scores: (n, v) their scores; `true_scores_by` says who computed them.
     depth: how deep the truth is; `run_depth`: how deep the run was asked.
     ties_kept: the truth is known to hold every neighbour tied with its last.
-    rank: (n, v) position of each neighbour among the results, -1 where it was not found.
-    place: (n, w) position of each result among the neighbours, -1 where it is none.
     repeats: (n,) repeated results, dropped.
     missing: (n,) results fewer than asked for, although more neighbours exist; 0 where the run has
         no row at all.
@@ -60,15 +54,15 @@ class Problem:
     answered: (n,) whether the run has the query at all.
     only_in_run: how many queries of the run were left out, because nothing judges them.
     judged: the grades of each query; None without judgments.
-    given_found, given_true: rows as handed in, repeats and missing results included. They serve
-        the numbers that other tools print; our own measures never look at them.
+    no_relevant: "zero" where a query without a relevant document counts as 0, as in trec_eval.
+    given, given_true: rows as handed in, repeats and missing results included. They serve the
+        numbers that other tools print; our own measures never look at them.
     spans: labelled spans beside the chunks retrieved, see `lay_out_spans`; None without spans.
     """
 
     queries: Ids
     space: Space | None
-    found: NDArray[np.int64]
-    found_scores: NDArray[np.float64] | None
+    results: Lists
     scores_by: ScoresBy | None
     true: NDArray[np.int64] | None
     true_scores: NDArray[np.float64] | None
@@ -76,8 +70,6 @@ class Problem:
     depth: int | None
     run_depth: int
     ties_kept: bool
-    rank: NDArray[np.int64] | None
-    place: NDArray[np.int64] | None
     repeats: NDArray[np.int64]
     missing: NDArray[np.int64]
     violations: NDArray[np.int64]
@@ -85,7 +77,8 @@ class Problem:
     answered: NDArray[np.bool_]
     only_in_run: int
     judged: Judged | None
-    given_found: Listed
+    no_relevant: NoRelevant
+    given: Lists
     given_true: Listed | None
     spans: SpanLayout | None = None
 
@@ -93,17 +86,54 @@ class Problem:
         return len(self.queries)
 
     def __repr__(self) -> str:
-        parts = [f"{len(self):,} queries", f"up to {self.found.shape[1]} results"]
+        parts = [f"{len(self):,} queries", f"up to {self.results.width} results"]
         if self.true is not None:
             parts.append(f"truth to depth {self.depth}")
         if self.judged is not None:
             parts.append(f"{len(self.judged):,} judged pairs")
         return f"Problem({', '.join(parts)})"
 
-    @cached_property
+    @property
+    def found(self) -> NDArray[np.int64]:
+        """Valid distinct results, best first, (n, w); -1 padding."""
+        return self.results.matrix.codes
+
+    @property
     def found_lengths(self) -> NDArray[np.int64]:
         """How many valid distinct results each query has, shape (n,)."""
-        return np.asarray(np.count_nonzero(self.found >= 0, axis=1))
+        return self.results.lengths
+
+    @property
+    def given_found(self) -> Listed:
+        """Results as handed in, as matrices."""
+        return self.given.matrix
+
+    @cached_property
+    def found_scores(self) -> NDArray[np.float64] | None:
+        """Scores of the results (n, w), NaN where none is known; None when there are none."""
+        own = self.results.matrix.scores
+        if self.place is None or self.true_scores is None:
+            return own
+        if own is None:
+            own = np.full(self.place.shape, np.nan)
+        if self.true_scores.shape[1] == 0:
+            return own
+        known = np.take_along_axis(self.true_scores, np.maximum(self.place, 0), axis=1)
+        return np.where(self.place >= 0, known, own)
+
+    @cached_property
+    def _joined(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        return None if self.true is None else _join(self.found, self.true)
+
+    @property
+    def rank(self) -> NDArray[np.int64] | None:
+        """Position of each neighbour among the results, (n, v), -1 where it was not found."""
+        return None if self._joined is None else self._joined[0]
+
+    @property
+    def place(self) -> NDArray[np.int64] | None:
+        """Position of each result among the neighbours, (n, w), -1 where it is none."""
+        return None if self._joined is None else self._joined[1]
 
     @cached_property
     def true_lengths(self) -> NDArray[np.int64]:
@@ -117,9 +147,22 @@ class Problem:
         return np.minimum(self.true_lengths, k)
 
     @cached_property
+    def hits(self) -> Hits:
+        """The results that are judged. Raises MeasureError without judgments."""
+        return judged_results(self.results, need(self.judged, "judgments"))
+
+    def condensed(self, judged_only: bool = True) -> Hits:
+        """The hits, ranked among themselves where `judged_only`: unjudged results do not exist."""
+        return self.hits.condensed if judged_only else self.hits
+
+    @cached_property
     def found_grades(self) -> NDArray[np.float64] | None:
         """Grades of the results, (n, w); NaN is unjudged or no grade. None without judgments."""
-        return None if self.judged is None else self.judged.grades_of(self.found)
+        if self.judged is None:
+            return None
+        grades = np.full(self.found.shape, np.nan)
+        grades[self.hits.rows, self.hits.ranks - 1] = self.hits.grades
+        return grades
 
     @cached_property
     def true_grades(self) -> NDArray[np.float64] | None:
@@ -129,33 +172,41 @@ class Problem:
         return self.judged.grades_of(self.true)
 
 
-def align(run: Run, truth: Run | None = None, judgments: Judgments | None = None) -> Problem:
+def align(
+    run: Run,
+    truth: Run | None = None,
+    judgments: Judgments | None = None,
+    *,
+    no_relevant: NoRelevant = "skip",
+) -> Problem:
     """Lay the results of `run` beside the exact neighbours and the judgments of the same queries.
 
     A query that the run lacks has an empty row and scores 0; a query that only the run has is left
-    out and counted. Raises MismatchError where run and truth are of different spaces, or where
-    run, truth and judgments have no query in common.
+    out and counted. no_relevant: what a relevance measure says of a query without a relevant
+    document: "skip", no value, left out and counted; "zero", 0, as trec_eval does. Raises
+    MismatchError where run and truth are of different spaces, or where run, truth and judgments
+    have no query in common.
     """
+    if no_relevant not in ("skip", "zero"):
+        raise InputError(f"no_relevant is {no_relevant!r}; expected 'skip' or 'zero'")
     space = _common_space(run, truth)
     queries, run_rows, judged_rows = _common_queries(run, truth, judgments)
     run_codes, true_codes, judged_codes = _common_codes(run, truth, judgments)
     n = len(queries)
-    found, repeats, given_found = _laid_out(run, run_codes, run_rows)
-    true, given_true, rank, place = None, None, None, None
+    results, repeats, given = _laid_out(run, run_codes, run_rows)
+    true, given_true = None, None
     if truth is not None and true_codes is not None:
-        true, _, given_true = _laid_out(truth, true_codes, np.arange(n))
-        rank, place = _join(found.codes, true.codes)
+        kept, _, given_lists = _laid_out(truth, true_codes, np.arange(n))
+        true, given_true = kept.matrix, given_lists.matrix
     judged = None
     if judgments is not None and judged_codes is not None:
         judged = Judged.of(judged_rows, judged_codes, judgments.grades, n)
     reasons = (truth.reasons if truth is not None else ()) or ("",) * n
-    given = np.count_nonzero(found.codes >= 0, axis=1) + repeats
-    missing, violations = _shortfall(run.depth, given, true, reasons)
+    missing, violations = _shortfall(run.depth, results.lengths + repeats, true, reasons)
     return Problem(
         queries=queries,
         space=space,
-        found=found.codes,
-        found_scores=_one_score_each(found, true, place),
+        results=results,
         scores_by=_scores_by(run, truth),
         true=None if true is None else true.codes,
         true_scores=None if true is None else true.scores,
@@ -163,8 +214,6 @@ def align(run: Run, truth: Run | None = None, judgments: Judgments | None = None
         depth=None if truth is None else truth.depth,
         run_depth=run.depth,
         ties_kept=truth is not None and bool(truth.identity),
-        rank=rank,
-        place=place,
         repeats=repeats,
         missing=np.where(run_rows >= 0, missing, 0),
         violations=violations,
@@ -172,7 +221,8 @@ def align(run: Run, truth: Run | None = None, judgments: Judgments | None = None
         answered=run_rows >= 0,
         only_in_run=len(run) - int(np.count_nonzero(run_rows >= 0)),
         judged=judged,
-        given_found=given_found,
+        no_relevant=no_relevant,
+        given=given,
         given_true=given_true,
     )
 
@@ -254,49 +304,19 @@ def _common_codes(
 
 def _laid_out(
     run: Run, codes: NDArray[np.int64], rows: NDArray[np.int64]
-) -> tuple[Listed, NDArray[np.int64], Listed]:
+) -> tuple[Lists, NDArray[np.int64], Lists]:
     """(valid distinct results, repeats (n,), results as given) of these rows; row -1 is empty."""
-    given = Listed(
-        _gather(pad(codes, run.offsets, -1), rows, -1),
-        None
-        if run.flat_scores is None
-        else _gather(pad(run.flat_scores, run.offsets, np.nan), rows, np.nan),
+    given, valid = Lists(codes, run.offsets, run.flat_scores), run.valid
+    if len(rows) != len(run) or bool((rows != np.arange(len(rows))).any()):
+        given, entries = given.select(rows)
+        valid = valid[entries]
+    again = repeated(
+        np.where(valid, given.codes, -1) if not valid.all() else given.codes, given.offsets
     )
-    valid = _gather(pad(run.valid, run.offsets, False), rows, False)
-    again = repeated(np.where(valid, given.codes, -1))
-    keep = valid & ~again
-    repeats = np.count_nonzero(again, axis=1)
-    if keep.all():
-        return given, repeats, given
-    offsets = np.concatenate([[0], np.cumsum(np.count_nonzero(keep, axis=1))])
-    scores = None if given.scores is None else pad(given.scores[keep], offsets, np.nan)
-    return Listed(pad(given.codes[keep], offsets, -1), scores), repeats, given
-
-
-def _gather(matrix: NDArray[Any], rows: NDArray[np.int64], fill: float) -> NDArray[Any]:
-    if len(rows) == len(matrix) and bool((rows == np.arange(len(rows))).all()):
-        return matrix
-    chosen = matrix[rows] if len(matrix) else np.empty((len(rows), 0), dtype=matrix.dtype)
-    chosen[rows < 0] = fill
-    return chosen
-
-
-def repeated(codes: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which entries repeat an earlier one of their row; -1 repeats nothing."""
-    again = np.zeros(codes.shape, dtype=bool)
-    ordered = np.sort(codes, axis=1)
-    suspects = np.flatnonzero(
-        ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(axis=1)
-    )
-    if len(suspects):
-        order = np.argsort(codes[suspects], axis=1, kind="stable")
-        ordered = ordered[suspects]
-        twin = np.zeros(ordered.shape, dtype=bool)
-        twin[:, 1:] = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
-        marks = np.zeros(ordered.shape, dtype=bool)
-        np.put_along_axis(marks, order, twin, axis=1)
-        again[suspects] = marks
-    return again
+    if again is None:
+        return (given if valid.all() else given.keep(valid)), np.zeros(len(rows), np.int64), given
+    repeats = np.bincount(row_numbers(given.offsets)[again], minlength=len(rows))
+    return given.keep(valid & ~again), repeats, given
 
 
 def _join(
@@ -321,19 +341,6 @@ def _join(
     rank.reshape(-1)[row * true.shape[1] + neighbour] = result
     place.reshape(-1)[row * width + result] = neighbour
     return rank, place
-
-
-def _one_score_each(
-    found: Listed, true: Listed | None, place: NDArray[np.int64] | None
-) -> NDArray[np.float64] | None:
-    """Scores of the results, the truth's for those that are in the truth."""
-    if true is None or true.scores is None or place is None:
-        return found.scores
-    own = np.full(place.shape, np.nan) if found.scores is None else found.scores
-    if true.scores.shape[1] == 0:
-        return own
-    known = np.take_along_axis(true.scores, np.maximum(place, 0), axis=1)
-    return np.where(place >= 0, known, own)
 
 
 def _scores_by(run: Run, truth: Run | None) -> ScoresBy | None:

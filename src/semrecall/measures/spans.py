@@ -16,7 +16,8 @@ from semrecall.data.run import Run
 from semrecall.data.spans import Chunks, Spans
 from semrecall.errors import MeasureError, MismatchError, SemrecallWarning
 from semrecall.measures.coverage import share
-from semrecall.measures.grammar import NUMBER, choice, measure
+from semrecall.measures.grammar import measure
+from semrecall.measures.kinds import NUMBER, choice
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
