@@ -25,6 +25,19 @@ id_values = st.one_of(
 )
 
 
+#: Columns that are numbers behind a prefix, padded or not, and what may stand among them.
+numbered_values = st.one_of(
+    st.builds(
+        lambda prefix, number, width: f"{prefix}{number:0{width}d}",
+        st.sampled_from(["D", "D", "D", "", "-", "é", "D1x"]),
+        st.integers(0, 30) | st.integers(10**16, 10**20),
+        st.sampled_from([1, 2, 2, 3, 18]),
+    ),
+    st.integers(0, 30),
+    st.sampled_from(["D", "D-1", "D+1", "D1.0", "D0x1", "", None, "D\n1", "D٣"]),
+)
+
+
 def canonical(value: Any) -> str:
     """The slow definition: an id as text, "" when it is missing."""
     if value is None or value == "":
@@ -38,7 +51,16 @@ def canonical(value: Any) -> str:
 # -- ids ------------------------------------------------------------------------------------
 
 
-@given(st.lists(id_values, max_size=8), st.lists(id_values, max_size=8))
+def columns_of_ids(*, max_size: int) -> st.SearchStrategy[list[Any]]:
+    numbered = numbered_values.flatmap(
+        lambda one: st.lists(st.sampled_from([one]) | numbered_values, max_size=max_size)
+    )
+    same_form = st.lists(st.integers(0, 999).map(lambda n: f"D{n:03d}"), max_size=max_size)
+    bare = st.lists(st.integers(0, 999).map(lambda n: f"D{n}"), max_size=max_size)
+    return st.one_of(st.lists(id_values, max_size=max_size), numbered, same_form, bare)
+
+
+@given(columns_of_ids(max_size=8), columns_of_ids(max_size=8))
 def test_ids_mean_the_same_across_types(left: list[Any], right: list[Any]) -> None:
     a, b = unify(ids(left), ids(right))
     texts = [canonical(v) for v in left + right]
@@ -49,7 +71,7 @@ def test_ids_mean_the_same_across_types(left: list[Any], right: list[Any]) -> No
             assert (codes[i] == codes[j]) == (text == texts[j])
 
 
-@given(st.lists(id_values, max_size=8))
+@given(columns_of_ids(max_size=8))
 def test_ids_survive_arrow_numpy_and_concatenation(values: list[Any]) -> None:
     column = ids(values)
     assert ids(column.to_arrow()) == column
@@ -77,6 +99,27 @@ def test_wide_unsigned_and_uuid_ids() -> None:
 def test_ids_of_other_types_are_refused(bad: Any) -> None:
     with pytest.raises((InputError, UnicodeDecodeError)):
         ids(bad)
+
+
+def test_numbers_behind_a_prefix_are_kept_as_numbers() -> None:
+    padded, bare = ids(["D007", "D012"]), ids(["D7", "D112"])
+    assert padded.codes.tolist() == [7, 12]
+    assert list(padded) == ["D007", "D012"]
+    assert padded.strings().tolist() == ["D007", "D012"]
+    # "D7" is not "D007"; "D112" would be the padded 112.
+    codes, others = unify(padded, bare)
+    assert codes.tolist() == [7, 12]
+    assert others[1] == 112
+    assert others[0] not in (7, 12)
+    assert list(concatenate([bare, padded])) == ["D7", "D112", "D007", "D012"]
+    assert ids(["D7", "D07"]) == ids(pa.array(["D7", "D07"], pa.string_view()))
+
+
+def test_a_dictionary_may_hold_more_than_is_used() -> None:
+    column = pa.DictionaryArray.from_arrays([2, None, 0, 2], ["7", "x", "12"])
+    assert ids(column).codes.tolist() == [12, -1, 7, 12]
+    two = pa.chunked_array([pa.array(["a", "b"]), pa.array(["b", ""])]).dictionary_encode()
+    assert list(ids(two)) == ["a", "b", "b", ""]
 
 
 def test_codes_in() -> None:
@@ -132,6 +175,62 @@ def test_run_from_dict_breaks_ties_as_trec_eval() -> None:
     assert Run.from_dict({"q": ["x", "w"], "p": []}).ids.to_list() == [["x", "w"], []]
     # Integers compare as text there: "9" comes after "10".
     assert Run.from_dict({"q": {10: 1.0, 9: 1.0}}).ids.to_list() == [[9, 10]]
+
+
+scored = st.lists(
+    st.tuples(
+        st.sampled_from("pqr"),
+        st.sampled_from([1, 2, 10, "a", "é", "D2", "D10"]),
+        st.sampled_from([0.0, -0.0, 1.0, 2.0, np.inf, -np.inf, np.nan]),
+    ),
+    max_size=12,
+    unique_by=lambda row: row[:2],
+)
+
+
+@given(scored, st.sampled_from([None, "ip", "l2"]), st.booleans())
+def test_order_of_results(rows: list[Any], space: str | None, lower: bool) -> None:
+    # The slow definition: by score, then by id as text, descending; NaN last, in file order.
+    columns = {"query_id": [r[0] for r in rows], "doc_id": [r[1] for r in rows]}
+    columns["score"] = [r[2] for r in rows]
+    lower = lower and space is None
+    run = Run.from_frame(columns, space=space, lower_is_better=lower)
+    sign = 1 if lower or space == "l2" else -1
+    for query, found in zip(run.query_ids, run.ids.to_list(), strict=True):
+        own = [r for r in rows if r[0] == query]
+        real = sorted((r for r in own if r[2] == r[2]), key=lambda r: str(r[1]), reverse=True)
+        real.sort(key=lambda r: sign * r[2])
+        real += [r for r in own if r[2] != r[2]]
+        assert [str(d) for d in found] == [str(r[1]) for r in real]
+    by_dict: dict[str, dict[Any, float]] = {}
+    for query, document, score in rows:
+        by_dict.setdefault(query, {})[document] = score
+    again = Run.from_dict(by_dict, space=space, lower_is_better=lower)
+    assert again.queries == run.queries
+    assert again.documents == run.documents
+
+
+def test_order_may_be_stated() -> None:
+    columns = {
+        "query_id": ["q", "p", "q"],
+        "doc_id": ["a", "b", "c"],
+        "score": [1.0, 1.0, 2.0],
+        "rank": [1, 1, 2],
+    }
+    for order, expected in [(None, "ac"), ("rank", "ac"), ("score", "ca"), ("file", "ac")]:
+        assert Run.from_frame(columns, order=order).ids[0].tolist() == list(expected)
+    by_dict = {"q": {"a": 1.0, "c": 2.0}}
+    assert Run.from_dict(by_dict, order="file").ids.to_list() == [["a", "c"]]
+    for order, message in [("rank", "there is no rank to order"), ("sore", "order is 'sore'")]:
+        with pytest.raises(InputError, match=message):
+            Run.from_dict(by_dict, order=order)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="in space ip the higher is"):
+        Run.from_dict(by_dict, space="ip", lower_is_better=True)
+
+
+def test_a_score_that_is_no_number_is_named() -> None:
+    with pytest.raises(InputError, match="query 'q', document 'b' has the score 'x'"):
+        Run.from_dict({"q": {"a": 1.0, "b": "x"}})
 
 
 @pytest.mark.parametrize("library", ["arrow", "pandas", "polars"])

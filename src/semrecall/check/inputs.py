@@ -414,9 +414,9 @@ def _run(source: Any, what: str) -> Run | None:
 
 def _whole_numbers(documents: Ids) -> NDArray[np.int64]:
     """The value of each id that is a whole number in its plain form, -1 for all others."""
-    assert documents.names is not None
-    values = np.full(len(documents.names) + 1, -1, dtype=np.int64)
-    for at, name in enumerate(documents.names.tolist()):
+    distinct, position = np.unique(documents.codes, return_inverse=True)
+    values = np.full(len(distinct), -1, dtype=np.int64)
+    for at, name in enumerate(documents.array(distinct).tolist()):
         if name.isascii() and name.isdigit() and len(name) < 19 and str(int(name)) == name:
             values[at] = int(name)
-    return values[documents.codes]
+    return np.asarray(values[position])

@@ -1,12 +1,14 @@
 """Document and query ids: one canonical form for strings and 64-bit integers, kept as codes.
 
-"7" and 7 are the same id. Ids that are all integers are kept as int64; anything else as strings,
-stored once each (`names`) and referred to by position (`codes`). A negative number, an empty
-string or a null is *missing*: code -1.
+"7" and 7 are the same id. Ids that are all integers are kept as int64. Ids that are all a number
+behind the same letters ("D0007", "D0012") are kept as that number and the form it is written in;
+anything else as strings, stored once each and referred to by position. A negative number, an
+empty string or a null is *missing*: code -1.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,19 +26,21 @@ __all__ = ["IdLike", "Ids", "codes_in", "concatenate", "ids", "unify"]
 MISSING = -1
 _UNSIGNED_MISSING = np.iinfo(np.uint64).max
 _TEXT = np.dtypes.StringDType()
+#: Integers from here on have more digits than strings that are read as numbers.
+_TOO_LARGE = 10**18
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ids(Sequence["str | int"]):
     """A column of ids, shape (m,).
 
-    `codes` (m,) int64: the ids themselves when `names` is None, else positions in `names`
-    (distinct strings); -1 is missing. Indexing with an integer gives a str or an int, with a
-    slice or an array another `Ids`.
+    `codes` (m,) int64, -1 is missing. `names` turns a code into its id: None where it is the id,
+    `Numbered` where it is the number in it, `Texts` where it is its position there. Indexing with
+    an integer gives a str or an int, with a slice or an array another `Ids`.
     """
 
     codes: NDArray[np.int64]
-    names: NDArray[Any] | None = None
+    names: Texts | Numbered | None = None
 
     def __post_init__(self) -> None:
         self.codes.flags.writeable = False
@@ -81,8 +85,7 @@ class Ids(Sequence["str | int"]):
         chosen = self.codes if codes is None else codes
         if self.names is None:
             return chosen
-        padded = np.append(self.names, np.array([""], dtype=_TEXT))
-        return padded[chosen]
+        return self.names.decode(chosen)
 
     def strings(self) -> NDArray[Any]:
         """The ids as numpy strings, integers in decimal, missing ones empty; shape (m,)."""
@@ -98,7 +101,7 @@ class Ids(Sequence["str | int"]):
 
         if self.names is None:
             return pa.array(self.codes, mask=self.missing)
-        return pa.array(self.array().tolist(), type=pa.large_string(), mask=self.missing)
+        return self.names.to_arrow(pa.array(self.codes, mask=self.missing))
 
     def first_duplicate(self) -> tuple[int, int] | None:
         """Positions of the first id that occurs twice (missing ones aside), or None."""
@@ -109,6 +112,70 @@ class Ids(Sequence["str | int"]):
             return None
         at = again[np.argmin(order[again + 1])]
         return int(order[at]), int(order[at + 1])
+
+
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """Distinct strings, an arrow column of large_string; a code is a position in it."""
+
+    column: Any
+
+    def __len__(self) -> int:
+        return len(self.column)
+
+    def decode(self, codes: NDArray[np.int64]) -> NDArray[Any]:
+        """Numpy strings of the codes, "" for -1."""
+        return np.asarray(self._padded[codes])
+
+    def to_arrow(self, codes: Any) -> Any:
+        """The same of an arrow column of codes, null for null."""
+        return self.column.take(codes)
+
+    @cached_property
+    def _padded(self) -> NDArray[Any]:
+        return np.array([*self.column.to_pylist(), ""], dtype=_TEXT)
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """Ids that are a number behind a prefix; a code is the number.
+
+    width: how many digits all of them have, filled up with zeros; 0 where no number starts with a
+    zero (but 0 itself). The prefix ends in no digit.
+    """
+
+    prefix: str
+    width: int
+
+    def decode(self, codes: NDArray[np.int64]) -> NDArray[Any]:
+        """Numpy strings of the codes, "" for -1."""
+        digits = np.strings.zfill(codes.astype(_TEXT), self.width)
+        text = np.strings.add(np.array(self.prefix, dtype=_TEXT), digits)
+        text[codes < 0] = ""
+        return np.asarray(text)
+
+    def to_arrow(self, codes: Any) -> Any:
+        """The same of an arrow column of codes, null for null."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        digits = codes.cast(pa.large_string())
+        if self.width:
+            digits = pc.utf8_lpad(digits, self.width, "0")
+        parts = [pa.scalar(text, pa.large_string()) for text in (self.prefix, "")]
+        return pc.binary_join_element_wise(parts[0], digits, parts[1])
+
+    def codes_of(self, texts: Any) -> NDArray[np.int64]:
+        """The numbers of an arrow column of strings, -1 where a string is written otherwise."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        form = f"[0-9]{{{self.width}}}" if self.width else "(0|[1-9][0-9]{0,17})"
+        fits = pc.match_substring_regex(texts, rf"^{re.escape(self.prefix)}{form}$")
+        codes = np.full(len(texts), MISSING, dtype=np.int64)
+        digits = pc.utf8_slice_codeunits(texts.filter(fits), len(self.prefix)).cast(pa.int64())
+        codes[fits.fill_null(False).to_numpy(zero_copy_only=False)] = digits.to_numpy()
+        return codes
 
 
 IdLike: TypeAlias = Union[Ids, "NDArray[Any]", Sequence["str | int"], Iterable["str | int"]]
@@ -123,35 +190,45 @@ def ids(values: Any, *, what: str = "ids") -> Ids:
         return values
     if hasattr(values, "type") and hasattr(values, "null_count"):
         return _from_arrow(values, what)
-    if hasattr(values, "to_numpy") and not isinstance(values, np.ndarray):
-        values = values.to_numpy()
     if not isinstance(values, np.ndarray):
-        values = list(values)
-        if all(isinstance(v, str) for v in values):
-            return _from_strings(np.array(values, dtype=_TEXT))
-        if not all(isinstance(v, int | np.integer) and not isinstance(v, bool) for v in values):
-            return _from_objects(values, what)
-        values = (
-            np.array(values, dtype=np.int64) if _fit_int64(values) else np.array(values, object)
-        )
+        values = _unwrapped(values)
+        if not isinstance(values, np.ndarray):
+            return _from_list(values, what) if isinstance(values, list) else ids(values, what=what)
     if values.ndim != 1:
         raise InputError(f"{what} have shape {values.shape}; expected one dimension")
     if values.dtype.kind == "u" and values.dtype.itemsize == 8:
         return _from_unsigned(values)
     if values.dtype.kind in "iu":
         codes = values.astype(np.int64)
-        return Ids(np.maximum(codes, MISSING))
-    if values.dtype.kind in "UT":
-        return _from_strings(values.astype(_TEXT))
+        return Ids(np.maximum(codes, MISSING, out=codes))
+    if values.dtype.kind in "UTO":
+        return _from_list(values.tolist(), what)
     if values.dtype.kind == "f":
         return _from_floats(values, what)
-    if values.dtype.kind == "O":
-        return _from_objects(values.tolist(), what)
     raise InputError(f"{what} are of type {values.dtype}; expected strings or 64-bit integers")
 
 
-def _fit_int64(values: Sequence[Any]) -> bool:
-    return all(-(2**63) <= v < 2**63 for v in values)
+def _unwrapped(values: Any) -> Any:
+    """A column of a frame as arrow or numpy, anything else as a list."""
+    if type(values).__module__.startswith("polars"):
+        return values.to_arrow()
+    if hasattr(getattr(values, "array", None), "__arrow_array__"):
+        import pyarrow as pa
+
+        return pa.array(values.array, from_pandas=True)
+    return values.to_numpy() if hasattr(values, "to_numpy") else list(values)
+
+
+def _from_list(values: list[Any], what: str) -> Ids:
+    kinds = set(map(type, values))
+    if all(issubclass(kind, str) for kind in kinds):
+        return _from_strings(values)
+    if all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds):
+        try:
+            return ids(np.array(values, dtype=np.int64))
+        except OverflowError:
+            pass
+    return _from_objects(values, what)
 
 
 def _from_objects(values: list[Any], what: str) -> Ids:
@@ -174,7 +251,7 @@ def _from_objects(values: list[Any], what: str) -> Ids:
                 f"{what}: value {value!r} at position {position} is of type "
                 f"{type(value).__name__}; expected a string or a 64-bit integer"
             )
-    return _from_strings(text)
+    return _from_strings(text.tolist())
 
 
 def _from_floats(values: NDArray[Any], what: str) -> Ids:
@@ -196,27 +273,27 @@ def _from_unsigned(values: NDArray[Any]) -> Ids:
         return Ids(np.where(missing, 0, values).astype(np.int64) * ~missing - missing)
     text = values.astype(_TEXT)
     text[missing] = ""
-    return _from_strings(text)
+    return _from_strings(text.tolist())
 
 
-def _from_strings(text: NDArray[Any]) -> Ids:
+def _from_strings(texts: list[str]) -> Ids:
     import pyarrow as pa
 
-    return _from_arrow(pa.array(text.tolist(), type=pa.large_string()), "ids")
+    numbered = _numbered_list(texts)
+    if numbered is not None:
+        return numbered
+    return _from_texts(pa.array(texts, type=pa.large_string()))
 
 
 def _from_arrow(column: Any, what: str) -> Ids:
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-        if isinstance(column, pa.ChunkedArray):
-            column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
+    if pa.types.is_dictionary(column.type):
+        return _from_dictionary(column, what)
     kind = column.type
-    if pa.types.is_dictionary(kind):
-        column = column.cast(pa.large_string() if _is_text(kind.value_type) else kind.value_type)
-        kind = column.type
+    if _is_text(kind):
+        return _from_texts(column)
+    column = _one_chunk(column)
     if pa.types.is_integer(kind):
         missing = column.is_null().to_numpy(zero_copy_only=False)
         values = column.fill_null(0).to_numpy(zero_copy_only=False)
@@ -227,9 +304,43 @@ def _from_arrow(column: Any, what: str) -> Ids:
         return _from_floats(column.to_numpy(zero_copy_only=False), what)
     if pa.types.is_null(kind):
         return Ids(np.full(len(column), MISSING, dtype=np.int64))
-    if not _is_text(kind):
-        raise InputError(f"{what} are of type {kind}; expected strings or 64-bit integers")
-    encoded = column.cast(pa.large_string()).dictionary_encode()
+    raise InputError(f"{what} are of type {kind}; expected strings or 64-bit integers")
+
+
+def _one_chunk(column: Any) -> Any:
+    import pyarrow as pa
+
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    whole = column.combine_chunks()
+    if isinstance(whole, pa.ChunkedArray):
+        return whole.chunk(0) if whole.num_chunks else pa.array([], whole.type)
+    return whole
+
+
+def _from_dictionary(column: Any, what: str) -> Ids:
+    """Only the distinct values of the dictionary are looked at."""
+    import pyarrow as pa
+
+    if isinstance(column, pa.ChunkedArray):
+        column = _one_chunk(column.unify_dictionaries())
+    at = column.indices.fill_null(MISSING).to_numpy(zero_copy_only=False).astype(np.int64)
+    used = np.flatnonzero(np.bincount(at + 1, minlength=len(column.dictionary) + 1)[1:])
+    place = np.full(len(column.dictionary) + 1, MISSING, dtype=np.int64)
+    place[used] = np.arange(len(used))
+    distinct = ids(column.dictionary.take(pa.array(used)), what=what)
+    return Ids(np.append(distinct.codes, MISSING)[place[at]], distinct.names)
+
+
+def _from_texts(column: Any) -> Ids:
+    """An arrow column of strings, chunked or not."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    numbered = _numbered_column(column)
+    if numbered is not None:
+        return numbered
+    encoded = _one_chunk(column.cast(pa.large_string()).dictionary_encode())
     vocabulary = encoded.dictionary
     codes = encoded.indices.fill_null(MISSING).to_numpy(zero_copy_only=False).astype(np.int64)
     # "7" is 7, but "007", "+7" and "7.0" are strings of their own.
@@ -245,10 +356,127 @@ def _from_arrow(column: Any, what: str) -> Ids:
         return Ids(numbers[codes])
     negative = pc.fill_null(pc.match_substring_regex(vocabulary, r"^-[1-9][0-9]{0,17}$"), False)
     gone = empty | negative.to_numpy(zero_copy_only=False)
+    if not gone.any():
+        return Ids(codes, Texts(vocabulary))
     renumber = np.full(len(vocabulary) + 1, MISSING, dtype=np.int64)
     renumber[:-1][~gone] = np.arange(int((~gone).sum()))
-    names = np.array(vocabulary.to_pylist(), dtype=_TEXT)[~gone]
-    return Ids(renumber[codes], names)
+    return Ids(renumber[codes], Texts(vocabulary.filter(pa.array(~gone))))
+
+
+# -- numbers behind a prefix ------------------------------------------------------------------
+
+#: So many ids are read at a time, to stay in the processor's cache.
+_BLOCK = 1 << 14
+
+
+class Digits:
+    """Reads strings that are all a number behind one prefix, part by part, into numbers.
+
+    Far faster than telling a million strings apart, and most collections are numbered.
+    """
+
+    def __init__(self, first: str) -> None:
+        self.prefix = first.rstrip("0123456789")
+        self._prefix = self.prefix.encode()
+        # Without a digit there is no number; behind a lone "-" there is a negative one: missing.
+        self.fits = self.prefix != first and self.prefix != "-"
+        self._shortest, self._longest, self._zeros = 99, 0, False
+
+    def read(
+        self, data: NDArray[np.uint8], starts: NDArray[Any], ends: NDArray[Any]
+    ) -> NDArray[np.int64] | None:
+        """The numbers of the strings data[starts[i] : ends[i]]; None where they are no such."""
+        lengths = ends - starts - len(self._prefix)
+        if len(lengths) == 0:
+            return np.empty(0, dtype=np.int64)
+        shortest, longest = int(lengths.min()), int(lengths.max())
+        if shortest < 1 or longest > 18:
+            return None
+        self._shortest = min(self._shortest, shortest)
+        self._longest = max(self._longest, longest)
+        numbers = np.empty(len(lengths), dtype=np.int64)
+        for low in range(0, len(lengths), _BLOCK):
+            part = slice(low, low + _BLOCK)
+            if not self._read_block(data, starts[part], lengths[part], numbers[part]):
+                return None
+        return numbers
+
+    def _read_block(
+        self,
+        data: NDArray[np.uint8],
+        starts: NDArray[Any],
+        lengths: NDArray[Any],
+        numbers: NDArray[np.int64],
+    ) -> bool:
+        for step, byte in enumerate(self._prefix):
+            if bool((data[starts + step] != byte).any()):
+                return False
+        for length in np.flatnonzero(np.bincount(lengths)).tolist():
+            chosen = slice(None) if lengths.min() == lengths.max() else lengths == length
+            at = starts[chosen] + len(self._prefix)
+            value: NDArray[np.int64] = np.zeros(len(at), dtype=np.int64)
+            for step in range(length):
+                figure = data[at + step] - np.uint8(48)
+                if bool((figure > 9).any()):
+                    return False
+                self._zeros |= step == 0 and length > 1 and bool((figure == 0).any())
+                value *= 10
+                value += figure
+            numbers[chosen] = value
+        return True
+
+    def ids(self, numbers: NDArray[np.int64]) -> Ids | None:
+        """All that was read as a column; None where the numbers are not written in one form."""
+        if self._zeros and self._shortest != self._longest:
+            return None
+        if not self._zeros and not self.prefix:
+            return Ids(numbers)
+        return Ids(numbers, Numbered(self.prefix, self._longest if self._zeros else 0))
+
+
+def _numbered_column(column: Any) -> Ids | None:
+    """The numbers of an arrow column of strings; None where it holds others, or gaps."""
+    import pyarrow as pa
+
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    chunks = [chunk for chunk in chunks if len(chunk)]
+    views = any(pa.types.is_string_view(chunk.type) for chunk in chunks)
+    if not chunks or column.null_count or views:
+        return None
+    digits = Digits(chunks[0][0].as_py())
+    parts: list[NDArray[np.int64]] = []
+    for chunk in chunks if digits.fits else ():
+        numbers = digits.read(*string_bytes(chunk))
+        if numbers is None:
+            return None
+        parts.append(numbers)
+    return digits.ids(np.concatenate(parts)) if digits.fits else None
+
+
+def string_bytes(column: Any) -> tuple[NDArray[np.uint8], NDArray[Any], NDArray[Any]]:
+    """The bytes of an arrow column of strings, and where each string starts and ends."""
+    import pyarrow as pa
+
+    width = np.int64 if pa.types.is_large_string(column.type) else np.int32
+    _, places, data = column.buffers()
+    offsets = np.frombuffer(places, width)[column.offset : column.offset + len(column) + 1]
+    found = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    return found, offsets[:-1], offsets[1:]
+
+
+def _numbered_list(texts: list[str]) -> Ids | None:
+    if not texts:
+        return None
+    digits = Digits(texts[0])
+    if not digits.fits:
+        return None
+    data = np.frombuffer("\n".join([*texts, ""]).encode(), np.uint8)
+    ends = np.flatnonzero(data == 10)
+    if len(ends) != len(texts):
+        return None
+    starts = np.append(0, ends[:-1] + 1)
+    numbers = digits.read(data, starts, ends)
+    return None if numbers is None else digits.ids(numbers)
 
 
 def _is_text(kind: Any) -> bool:
@@ -262,29 +490,54 @@ def _is_text(kind: Any) -> bool:
 def unify(*columns: Ids) -> list[NDArray[np.int64]]:
     """Codes of several columns on one scale: equal codes mean the same id, -1 missing.
 
-    Columns of integers keep their values as codes; as soon as one has strings, all are encoded
-    over the union of their strings.
+    The longest column keeps its codes; ids of the others that it cannot have get codes above.
     """
-    if all(c.names is None for c in columns):
+    if len({column.names for column in columns}) <= 1:
         return [c.codes for c in columns]
+    lead = max(columns, key=len)
+    if not isinstance(lead.names, Texts) and int(lead.codes.max(initial=0)) >= _TOO_LARGE:
+        dense = _as_texts(lead)
+        return unify(*(dense if c is lead else c for c in columns))
+    others = [c for c in columns if c.names != lead.names]
+    distinct = [np.unique(column.codes, return_inverse=True) for column in others]
+    known = _translated(lead, [Ids(d, c.names) for c, (d, _) in zip(others, distinct, strict=True)])
+    codes = iter([new[inverse] for new, (_, inverse) in zip(known, distinct, strict=True)])
+    return [c.codes if c.names == lead.names else next(codes) for c in columns]
+
+
+def _as_texts(column: Ids) -> Ids:
+    """The same ids by position in their distinct strings."""
     import pyarrow as pa
 
-    texts, positions = [], []
-    for column in columns:
-        if column.names is None:
-            distinct, inverse = np.unique(column.codes, return_inverse=True)
-            texts.append(pa.array(distinct).cast(pa.large_string()))
-            positions.append(np.where(column.codes < 0, MISSING, inverse))
-        else:
-            texts.append(pa.array(column.names.tolist(), type=pa.large_string()))
-            positions.append(column.codes)
-    joint = pa.concat_arrays(texts).dictionary_encode().indices.to_numpy(zero_copy_only=False)
-    result, start = [], 0
-    for text, position in zip(texts, positions, strict=True):
-        table = np.append(joint[start : start + len(text)].astype(np.int64), MISSING)
-        result.append(table[position])
-        start += len(text)
-    return result
+    known = column.codes >= 0
+    distinct, inverse = np.unique(column.codes[known], return_inverse=True)
+    codes = np.full(len(column), MISSING, dtype=np.int64)
+    codes[known] = inverse
+    return Ids(codes, Texts(Ids(distinct, column.names).to_arrow().cast(pa.large_string())))
+
+
+def _translated(lead: Ids, others: list[Ids]) -> list[NDArray[np.int64]]:
+    """Codes of short columns of distinct ids on the scale of `lead`."""
+    import pyarrow as pa
+
+    columns = [column.to_arrow().cast(pa.large_string()) for column in others]
+    joint = pa.concat_arrays(columns).dictionary_encode()
+    texts = joint.dictionary
+    if isinstance(lead.names, Texts):
+        top = len(lead.names)
+        # Looking up the many among the few is several times faster than the reverse.
+        at = pa.compute.index_in(lead.names.column, value_set=texts)
+        found = np.flatnonzero(at.is_valid().to_numpy(zero_copy_only=False))
+        codes = np.full(len(texts), MISSING, dtype=np.int64)
+        codes[at.drop_null().to_numpy()] = found
+    else:
+        codes = (lead.names or Numbered("", 0)).codes_of(texts)
+        top = 1 + max(int(lead.codes.max(initial=0)), int(codes.max(initial=0)))
+    strange = codes < 0
+    codes[strange] = top + np.arange(int(strange.sum()))
+    places = joint.indices.fill_null(MISSING).to_numpy(zero_copy_only=False)
+    flat = np.append(codes, MISSING)[places]
+    return np.split(flat, np.cumsum([len(column) for column in columns])[:-1])
 
 
 def codes_in(codes: NDArray[np.int64], known: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -302,10 +555,10 @@ def concatenate(columns: Sequence[Ids]) -> Ids:
     """Several columns as one."""
     if not columns:
         return Ids(np.empty(0, dtype=np.int64))
-    if all(c.names is None for c in columns):
-        return Ids(np.concatenate([c.codes for c in columns]))
+    if len({column.names for column in columns}) == 1:
+        return Ids(np.concatenate([c.codes for c in columns]), columns[0].names)
     import pyarrow as pa
 
     return _from_arrow(
-        pa.concat_arrays([c.to_arrow().cast(pa.large_string()) for c in columns]), "ids"
+        pa.chunked_array([c.to_arrow().cast(pa.large_string()) for c in columns]), "ids"
     )

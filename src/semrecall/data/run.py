@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,6 +26,7 @@ QUERY_COLUMNS = ("query_id", "qid", "query", "query-id", "q_id")
 DOC_COLUMNS = ("doc_id", "docno", "docid", "doc", "corpus-id", "document_id")
 SCORE_COLUMNS = ("score", "scores", "sim", "distance")
 ScoresBy = Literal["exact", "index"]
+Order = Literal["score", "rank", "file"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -141,29 +143,30 @@ class Run:
         space: str | Space | None = None,
         k: int | None = None,
         name: str = "",
+        order: Order | None = None,
+        lower_is_better: bool = False,
     ) -> Run:
         """A run from {query id: {document id: score}} or {query id: [document ids, best first]}.
 
         Scored results are sorted, nearest first; equal scores by document id, descending, as
         trec_eval does.
-        """
-        from itertools import chain
 
+        order: "score" (where there are scores), or "file": as they stand.
+        lower_is_better: scores without a space are distances of some kind.
+
+        Raises InputError naming query and document where a score is no number.
+        """
         rows = list(results.values())
         scored = [isinstance(row, Mapping) for row in rows]
         if any(scored) and not all(scored):
             raise InputError("some queries have scores and some have none")
-        offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+        offsets = np.concatenate([[0], np.cumsum(list(map(len, rows)))]).astype(np.int64)
         query_ids = ids(list(results), what="query ids")
         documents = ids(list(chain.from_iterable(rows)), what="document ids")
+        flat = _scores_of(results, len(documents)) if rows and all(scored) else None
         wanted = None if space is None else _space(space)
-        if not rows or not all(scored):
-            return cls(query_ids, documents, offsets, space=wanted, k=k, name=name)
-        flat = np.fromiter(
-            chain.from_iterable(row.values() for row in rows), np.float64, len(documents)
-        )
-        order = rank_order(row_numbers(offsets), documents, flat, wanted)
-        return cls(query_ids, documents[order], offsets, flat[order], wanted, k, name)
+        by = Ordering(order, wanted, lower_is_better).of(row_numbers(offsets), documents, flat)
+        return cls(query_ids, taken(documents, by), offsets, taken(flat, by), wanted, k, name)
 
     @classmethod
     def from_frame(
@@ -173,36 +176,28 @@ class Run:
         space: str | Space | None = None,
         k: int | None = None,
         name: str = "",
+        order: Order | None = None,
+        lower_is_better: bool = False,
     ) -> Run:
         """A run from a frame with columns query_id, doc_id and score or rank (or in file order).
 
         Takes pandas, polars and arrow tables, or a mapping of columns. With a `rank` column
         results are ordered by it; else by score, nearest first, equal scores by document id,
         descending; else as they stand.
+
+        order: which of the three it is: "rank", "score" or "file".
+        lower_is_better: scores without a space are distances of some kind.
         """
         columns = columns_of(frame)
         query_column = ids(pick_column(columns, QUERY_COLUMNS, "query ids"), what="query ids")
         documents = ids(pick_column(columns, DOC_COLUMNS, "document ids"), what="document ids")
         scores = next((columns[c] for c in SCORE_COLUMNS if c in columns), None)
         flat = None if scores is None else _numbers(scores, "scores")
-        rank = _numbers(columns["rank"], "ranks") if "rank" in columns else None
+        ranks = _numbers(columns["rank"], "ranks") if "rank" in columns else None
         wanted = None if space is None else _space(space)
         queries, rows, offsets = group_rows(query_column)
-        if rank is not None:
-            order = np.lexsort((rank, rows))
-        elif flat is not None:
-            order = rank_order(rows, documents, flat, wanted)
-        else:
-            order = np.argsort(rows, kind="stable")
-        return cls(
-            queries,
-            documents[order],
-            offsets,
-            None if flat is None else flat[order],
-            wanted,
-            k,
-            name,
-        )
+        by = Ordering(order, wanted, lower_is_better).of(rows, documents, flat, ranks)
+        return cls(queries, taken(documents, by), offsets, taken(flat, by), wanted, k, name)
 
     # -- seen from outside ----------------------------------------------------------------
 
@@ -328,38 +323,139 @@ def group_rows(query_column: Ids) -> tuple[Ids, NDArray[np.int64], NDArray[np.in
     """Distinct queries in order of first appearance, the row number of each entry, and offsets."""
     if bool(query_column.missing.any()):
         raise InputError(f"entry {int(np.argmax(query_column.missing))} has no query id")
-    _, first, inverse = np.unique(query_column.codes, return_index=True, return_inverse=True)
+    codes = query_column.codes
+    starts = np.flatnonzero(np.append(len(codes) > 0, codes[1:] != codes[:-1]))
+    heads = query_column[starts]
+    if heads.first_duplicate() is None:
+        # The entries of each query stand together.
+        offsets = np.append(starts, len(codes)).astype(np.int64)
+        return heads, row_numbers(offsets), offsets
+    _, first, inverse = np.unique(heads.codes, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
-    rows = place[inverse]
+    rows = np.repeat(place[inverse], np.diff(np.append(starts, len(codes))))
     counts = np.bincount(rows, minlength=len(first))
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return query_column[first[order]], rows, offsets
+    return heads[first[order]], rows, offsets
 
 
-def rank_order(
-    rows: NDArray[np.int64], documents: Ids, scores: NDArray[np.float64], geometry: Space | None
-) -> NDArray[np.int64]:
-    """Order of flat results: by row, nearest first, then document id descending, NaN last.
+@dataclass(frozen=True)
+class Ordering:
+    """How the results of a query are ordered.
 
-    Document ids compare as strings, as in trec_eval. Scores without a space are similarities.
+    by: "score", nearest first, then document id, descending, as strings, as in trec_eval, NaN
+        last; "rank"; or "file", as they stand. None: by rank where there is one, else by score
+        where there is one, else as they stand.
+    lower_is_better: of scores without a space; else they are similarities.
+
+    Raises InputError for another word, and where `space` says the opposite.
     """
-    key = scores if geometry is not None and not geometry.higher_is_nearer else -scores
-    order = np.lexsort((key, rows))
-    same = (rows[order][1:] == rows[order][:-1]) & (key[order][1:] == key[order][:-1])
+
+    by: Order | None = None
+    space: Space | None = None
+    lower_is_better: bool = False
+
+    def __post_init__(self) -> None:
+        if self.by not in (None, "score", "rank", "file"):
+            raise InputError(f"order is {self.by!r}; expected score, rank or file")
+        if self.lower_is_better and self.space is not None and self.space.higher_is_nearer:
+            raise InputError(
+                f"lower scores were said to be better, but in space {self.space} the higher is",
+                hint="leave one of the two out",
+            )
+
+    @property
+    def rising(self) -> bool:
+        """Whether the best score is the lowest."""
+        return self.lower_is_better or (self.space is not None and not self.space.higher_is_nearer)
+
+    def of(
+        self,
+        rows: NDArray[np.int64],
+        documents: Ids,
+        scores: NDArray[np.float64] | None,
+        ranks: NDArray[np.float64] | None = None,
+    ) -> NDArray[np.int64] | None:
+        """Order of flat results by row, then best first; None where they stand so already."""
+        given = {"rank": ranks, "score": scores, "file": rows}
+        by = self.by or next(name for name, column in given.items() if column is not None)
+        if given[by] is None:
+            raise InputError(f"there is no {by} to order the results by")
+        if by == "file":
+            return _sorted_within(rows, np.zeros(len(rows)))
+        if by == "rank":
+            assert ranks is not None
+            return _sorted_within(rows, ranks)
+        assert scores is not None
+        return _ranked(rows, documents, scores if self.rising else -scores)
+
+
+def taken(column: Any, order: NDArray[np.int64] | None) -> Any:
+    """A column in an order; as it is where either is None."""
+    return column if order is None or column is None else column[order]
+
+
+def _sorted_within(rows: NDArray[np.int64], key: NDArray[np.float64]) -> NDArray[np.int64] | None:
+    """Stable order by row, then key, NaN last; only rows that are not in order are sorted."""
+    if bool((rows[1:] < rows[:-1]).any()):
+        return np.lexsort((key, rows))
+    wrong = ~(key[1:] >= key[:-1]) & (rows[1:] == rows[:-1])
+    if not wrong.any():
+        return None
+    touched = np.zeros(int(rows[-1]) + 1, dtype=bool)
+    touched[rows[1:][wrong]] = True
+    entries = np.flatnonzero(touched[rows])
+    order = np.arange(len(rows))
+    order[entries] = entries[np.lexsort((key[entries], rows[entries]))]
+    return order
+
+
+def _ranked(
+    rows: NDArray[np.int64], documents: Ids, key: NDArray[np.float64]
+) -> NDArray[np.int64] | None:
+    """Order by row, then key, equal keys by document id, descending."""
+    order = _sorted_within(rows, key)
+    rows, key = taken(rows, order), taken(key, order)
+    same = (key[1:] == key[:-1]) & (rows[1:] == rows[:-1])
     if not same.any():
         return order
-    # Sort each distinct id once: there are far fewer of them than results.
-    if documents.names is None:
-        distinct, position = np.unique(documents.codes, return_inverse=True)
-        names = Ids(distinct).strings()
-    else:
-        names, position = documents.names, documents.codes
-    place = np.empty(len(names) + 1, dtype=np.int64)
-    place[np.argsort(names, kind="stable")] = np.arange(len(names))
-    place[-1] = -1  # where a missing id (position -1) looks
-    return np.lexsort((-place[position], key, rows))
+    tied = np.append(False, same)
+    tied[:-1] |= same
+    at = np.flatnonzero(tied)
+    group = np.cumsum(~same)[at - 1] * (at > 0)
+    found = at if order is None else order[at]
+    by_name = np.lexsort((-_places_by_name(documents[found]), group))
+    if bool((by_name[1:] > by_name[:-1]).all()):
+        return order
+    order = np.arange(len(rows)) if order is None else order
+    order[at] = found[by_name]
+    return order
+
+
+def _places_by_name(column: Ids) -> NDArray[np.int64]:
+    """Where each id stands among all of them sorted as strings; a missing one comes first."""
+    distinct, position = np.unique(column.codes, return_inverse=True)
+    place = np.empty(len(distinct), dtype=np.int64)
+    place[np.argsort(Ids(distinct, column.names).strings(), kind="stable")] = np.arange(len(place))
+    return place[position]
+
+
+def _scores_of(results: Mapping[Any, Mapping[Any, Any]], count: int) -> NDArray[np.float64]:
+    values = chain.from_iterable(row.values() for row in results.values())
+    try:
+        return np.fromiter(values, np.float64, count)
+    except (TypeError, ValueError):
+        for query, row in results.items():
+            for document, value in row.items():
+                try:
+                    float(value)
+                except (TypeError, ValueError):
+                    raise InputError(
+                        f"query {query!r}, document {document!r} has the score {value!r}; "
+                        "expected a number"
+                    ) from None
+        raise
 
 
 def _space(name: str | Space) -> Space:

@@ -11,7 +11,7 @@ import numpy as np
 from semrecall.data import Run
 from semrecall.data.ids import Ids
 from semrecall.data.rows import pad, row_numbers
-from semrecall.data.run import rank_order
+from semrecall.data.run import Ordering, taken
 from semrecall.errors import InputError, SemrecallWarning
 from semrecall.formats.files import fault, looks_like, named
 from semrecall.formats.matrix import (
@@ -153,8 +153,8 @@ def _read_range(path: Path, n: int, total: int, options: Options) -> Run:
     )
     if scores is None:
         return run
-    order = rank_order(row_numbers(offsets), documents, scores, options.space)
-    return run.replace(documents=documents[order], flat_scores=scores[order])
+    order = Ordering("score", options.space).of(row_numbers(offsets), documents, scores)
+    return run.replace(documents=taken(documents, order), flat_scores=taken(scores, order))
 
 
 def natural_scores(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from semrecall.data.judgments import Conflicts
+    from semrecall.data.run import Order
     from semrecall.space import Space
 
 __all__ = ["Duplicates", "NanScores", "Options"]
@@ -26,6 +27,8 @@ class Options:
     grade: the column that holds the grade.
     duplicates: what to do with a repeated (query, document) in a ranked file.
     nan: what to do with a NaN score in a ranked file.
+    order: by what a ranked file is ordered: score, rank, or as it stands; None: as its format is.
+    lower_is_better: the scores of a ranked file, without a space, are distances of some kind.
     conflicts: what to do with judgments that contradict each other.
     """
 
@@ -36,4 +39,6 @@ class Options:
     grade: str | None = None
     duplicates: Duplicates = "error"
     nan: NanScores = "error"
+    order: Order | None = None
+    lower_is_better: bool = False
     conflicts: Conflicts = "error"

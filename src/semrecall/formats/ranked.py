@@ -13,7 +13,15 @@ from semrecall.data.frames import pick_column
 from semrecall.data.ids import Ids, ids
 from semrecall.data.judgments import DETAIL_COLUMNS, GRADE_COLUMNS
 from semrecall.data.rows import row_numbers
-from semrecall.data.run import DOC_COLUMNS, QUERY_COLUMNS, SCORE_COLUMNS, group_rows, rank_order
+from semrecall.data.run import (
+    DOC_COLUMNS,
+    QUERY_COLUMNS,
+    SCORE_COLUMNS,
+    Order,
+    Ordering,
+    group_rows,
+    taken,
+)
 from semrecall.errors import SemrecallWarning
 from semrecall.formats.files import Faults, fault, named
 from semrecall.formats.options import Options
@@ -24,6 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["VECTOR_NAMES", "judgments_of", "no_rows", "noun_of_names", "run_of"]
 
+#: So many results are looked at in one go when repeats are looked for.
+_BLOCK = 1 << 16
 _GRADES_ONLY = frozenset(GRADE_COLUMNS) - frozenset(SCORE_COLUMNS)
 #: Names of columns that hold vectors, most usual first.
 VECTOR_NAMES = ("vector", "emb", "embedding", "embeddings", "values")
@@ -48,11 +58,12 @@ def noun_of_names(names: Any) -> str | None:
 # -- runs -----------------------------------------------------------------------------------
 
 
-def run_of(records: Records, options: Options, *, ranked_by: str = "rank") -> Run:
+def run_of(records: Records, options: Options, *, order: Order | None = None) -> Run:
     """A run from records (query, document, score or rank), or from rows (query, ids, scores).
 
-    Results stand by the column `ranked_by` where there is one, else by score, equal scores by
-    document id, descending, else as in the file.
+    Results stand as `options.order` says, else as `order`, the format's own. With neither they
+    stand by rank where there is one, else by score, equal scores by document id, descending, else
+    as in the file.
     """
     if not records.columns:
         return no_rows(records.path, options)
@@ -63,32 +74,31 @@ def run_of(records: Records, options: Options, *, ranked_by: str = "rank") -> Ru
         query_column = ids(pick_column(columns, QUERY_COLUMNS, "query ids"), what="query ids")
         documents = ids(pick_column(columns, DOC_COLUMNS, "document ids"), what="document ids")
     name = next((n for n in SCORE_COLUMNS if n in columns), None)
-    if name is None and ranked_by not in columns:
+    if name is None and "rank" not in columns:
         _need_scores(records)
     scores = None if name is None else _numbers(records, name, columns[name])
     _require_queries(records, query_column)
-    queries, rows, _ = group_rows(query_column)
-    keep = _checked(records, queries, rows, documents, scores, options)
-    if keep is not None:
-        rows, documents = rows[keep], documents[keep]
-        scores = None if scores is None else scores[keep]
-    if scores is not None and options.nan == "last":
-        scores = _nan_last(rows, documents, scores, options)
-    if ranked_by in columns:
-        ranks = _numbers(records, ranked_by, columns[ranked_by])
-        order = np.lexsort((ranks if keep is None else ranks[keep], rows))
-    elif scores is not None:
-        order = rank_order(rows, documents, scores, options.space)
-    else:
-        order = np.argsort(rows, kind="stable")
-    counts = np.bincount(rows, minlength=len(queries))
+    queries, rows, offsets = group_rows(query_column)
     if len(queries) == 0:
         return no_rows(path, options)
+    with named(path):
+        ordering = Ordering(options.order or order, options.space, options.lower_is_better)
+    ranks = None
+    if "rank" in columns and ordering.by in (None, "rank"):
+        ranks = _numbers(records, "rank", columns["rank"])
+    keep = _checked(records, queries, rows, documents, scores, options)
+    if keep is not None:
+        rows, documents, scores, ranks = (taken(c, keep) for c in (rows, documents, scores, ranks))
+        offsets = _offsets(np.bincount(rows, minlength=len(queries)))
+    if scores is not None and options.nan == "last":
+        scores = _nan_last(rows, documents, scores, ordering.rising)
+    with named(path):
+        best_first = ordering.of(rows, documents, scores, ranks)
     return Run(
         queries,
-        documents[order],
-        _offsets(counts),
-        None if scores is None else scores[order],
+        taken(documents, best_first),
+        offsets,
+        taken(scores, best_first),
         options.space,
         name=options.name or "",
     )
@@ -148,7 +158,8 @@ def _run_of_rows(records: Records, options: Options) -> Run:
         lengths = np.bincount(rows, minlength=len(query_ids))
     if scores is not None and options.nan == "last":
         last = np.lexsort((np.isnan(scores), rows))
-        scores = _nan_last(rows, documents, scores, options)[last]
+        rising = Ordering(None, options.space, options.lower_is_better).rising
+        scores = _nan_last(rows, documents, scores, rising)[last]
         documents = documents[last]
     return Run(
         query_ids, documents, _offsets(lengths), scores, options.space, name=options.name or ""
@@ -228,7 +239,21 @@ def _repeats(
 
 
 def _surely_distinct(rows: NDArray[np.int64], codes: NDArray[np.int64]) -> bool:
-    """The usual case, settled by one fast sort: no (row, code) occurs twice."""
+    """The usual case, settled by fast sorts: no (row, code) occurs twice."""
+    if bool((rows[1:] < rows[:-1]).any()):
+        return _distinct_keys(rows, codes)
+    low = 0
+    while low < len(rows):
+        # Whole rows, few enough to stay in the processor's cache.
+        last = rows[min(low + _BLOCK, len(rows)) - 1]
+        high = int(np.searchsorted(rows, last, side="right"))
+        if not _distinct_keys(rows[low:high] - rows[low], codes[low:high]):
+            return False
+        low = high
+    return True
+
+
+def _distinct_keys(rows: NDArray[np.int64], codes: NDArray[np.int64]) -> bool:
     span, count = int(codes.max(initial=0)) + 1, int(rows.max(initial=0)) + 1
     if span * count >= 2**62:
         return False
@@ -237,7 +262,7 @@ def _surely_distinct(rows: NDArray[np.int64], codes: NDArray[np.int64]) -> bool:
 
 
 def _nan_last(
-    rows: NDArray[np.int64], documents: Ids, scores: NDArray[np.float64], options: Options
+    rows: NDArray[np.int64], documents: Ids, scores: NDArray[np.float64], rising: bool
 ) -> NDArray[np.float64]:
     """NaN scores replaced by the next number beyond the worst score of their query.
 
@@ -246,7 +271,7 @@ def _nan_last(
     lost = np.isnan(scores) & ~documents.missing
     if not lost.any():
         return scores
-    sign = 1.0 if options.space is not None and not options.space.higher_is_nearer else -1.0
+    sign = 1.0 if rising else -1.0
     worst = np.full(int(rows.max()) + 1, -np.inf)
     known = np.isfinite(scores)
     np.maximum.at(worst, rows[known], sign * scores[known])

@@ -42,7 +42,7 @@ def read_run(path: Path, options: Options) -> Run:
     records.columns["query_id"] = ids(records.columns["query_id"], what="query ids")
     if options.space is L2:
         records.columns["score"] = _distances(path, records.columns["score"])
-    run = run_of(records, options, ranked_by="")
+    run = run_of(records, options, order="score")
     _compare_ranks(path, records, options)
     if options.name is None and "tag" in records.columns:
         return run.replace(name=_only_tag(records.columns["tag"]) or "")
@@ -282,7 +282,8 @@ def short(value: float) -> str:
 def _check_words(column: Any, what: str) -> None:
     if column.are_integers:
         return
-    for name in column.names.tolist():
+    distinct = np.unique(column.codes)
+    for name in column.array(distinct[distinct >= 0]).tolist():
         if len(name.split()) != 1 or name.split()[0] != name:
             raise InputError(
                 f"the {what} id {name!r} holds blanks, which TREC files cannot",
