@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["aligned", "cell", "display_width", "number", "one_line", "plural", "share"]
+__all__ = ["aligned", "cell", "display_width", "number", "one_line", "plural", "share", "shortened"]
 
 #: What stands where there is no value.
 NOTHING = "-"
@@ -89,3 +89,12 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool], gap: str = "  
 def plural(count: int, one: str, many: str | None = None) -> str:
     """A count with its noun: 1 query, 2,000 queries."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def shortened(name: str, width: int = 30) -> str:
+    """A name on one line, at most `width` columns wide, with an ellipsis in its middle."""
+    name = one_line(name)
+    if display_width(name) <= width:
+        return name
+    # The end of a name tells settings apart as often as its start.
+    return name[: width // 2] + "…" + name[-(width // 2 - 1) :]

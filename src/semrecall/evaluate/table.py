@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from semrecall.text import aligned, display_width, number, one_line, plural, share
+from semrecall.text import aligned, display_width, number, plural, share, shortened
 
 if TYPE_CHECKING:
     from semrecall.evaluate.result import Result, RunCounts, Summary
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 __all__ = ["count_lines", "left_out_lines", "note_lines", "remarks", "text"]
 
 WIDTH = 100
-_NAME_WIDTH = 30
 
 
 def _interval(row: Summary) -> str:
@@ -55,7 +54,7 @@ def text(result: Result) -> str:
 def _opening(result: Result) -> str:
     parts = [plural(len(result.queries), "query", "queries")]
     if len(result.runs) == 1:
-        parts.insert(0, _short(result.runs[0]))
+        parts.insert(0, shortened(result.runs[0]))
     if result.truth is not None:
         parts.append(f"truth to depth {result.truth.depth:,}")
     if result.space is not None:
@@ -63,23 +62,15 @@ def _opening(result: Result) -> str:
     return ", ".join(parts)
 
 
-def _short(name: str, width: int = _NAME_WIDTH) -> str:
-    name = one_line(name)
-    if display_width(name) <= width:
-        return name
-    # The end of a name tells settings apart as often as its start.
-    return name[: width // 2] + "…" + name[-(width // 2 - 1) :]
-
-
 def _block(result: Result, rows: list[Summary]) -> list[str]:
     """Rows as text: measures as headings where several rows belong to one."""
     headed = len(result.runs) > 1 or bool(rows and rows[0].column)
-    widest = max((display_width(_short(row.group)) for row in rows), default=0)
+    widest = max((display_width(shortened(row.group)) for row in rows), default=0)
     names = []
     for row in rows:
-        group = _short(row.group)
+        group = shortened(row.group)
         parts = [group + " " * (widest - display_width(group))] if row.column else []
-        parts += [_short(row.run)] if len(result.runs) > 1 else []
+        parts += [shortened(row.run)] if len(result.runs) > 1 else []
         names.append("  " + "  ".join(parts) if headed else row.measure)
     confidence = f"{result.confidence * 100:.4g}%"
     columns = [
@@ -115,7 +106,9 @@ def _split(result: Result) -> list[str]:
     cells = [["", "quantisation", "+ index search", "= total loss", "queries"]]
     for split in result.splits:
         name = (
-            f"{_short(split.run_name)}  {split.measure}" if len(result.runs) > 1 else split.measure
+            f"{shortened(split.run_name)}  {split.measure}"
+            if len(result.runs) > 1
+            else split.measure
         )
         parts = (split.mean_quantisation, split.mean_index, split.mean_total)
         cells.append([name, *(number(p) for p in parts), f"{split.n:,}"])
@@ -127,7 +120,7 @@ def remarks(result: Result) -> list[str]:
     lines = left_out_lines(result)
     for row in result.summary():
         if row.micro is not None:
-            of_run = f" of {_short(row.run)}" if len(result.runs) > 1 else ""
+            of_run = f" of {shortened(row.run)}" if len(result.runs) > 1 else ""
             lines.append(
                 f"{row.measure}{of_run} pooled over queries (their sizes differ): "
                 f"{number(row.micro)}"
@@ -147,7 +140,7 @@ def left_out_lines(result: Result) -> list[str]:
             said.setdefault((row.measure, why), []).append(row.run)
     lines = []
     for (measure, why), runs in said.items():
-        of_runs = "" if len(runs) == len(result.runs) else f" ({', '.join(map(_short, runs))})"
+        of_runs = "" if len(runs) == len(result.runs) else f" ({', '.join(map(shortened, runs))})"
         lines.append(f"left out of {measure}{of_runs}: {why}")
     return lines
 
@@ -160,7 +153,7 @@ def note_lines(result: Result) -> list[str]:
             said.setdefault((row.measure, note), []).append(row.run)
     lines = [f"note: {note}" for note in result.notes]
     for (measure, note), runs in said.items():
-        of_runs = "" if len(runs) == len(result.runs) else f" of {', '.join(map(_short, runs))}"
+        of_runs = "" if len(runs) == len(result.runs) else f" of {', '.join(map(shortened, runs))}"
         lines.append(f"note: {measure}{of_runs}: {note}")
     return lines
 
@@ -181,7 +174,7 @@ def count_lines(result: Result) -> list[str]:
     for run, counts in result.counts.items():
         said = _counts(counts)
         if said:
-            lines.append(f"{_short(run)}: {', '.join(said)}")
+            lines.append(f"{shortened(run)}: {', '.join(said)}")
     return lines
 
 

@@ -15,8 +15,8 @@ from semrecall.evaluate.inputs import Inputs
 from semrecall.evaluate.result import RunCounts, leading_k
 from semrecall.evaluate.slices import SN, Semantic, Slice, column_slices
 from semrecall.evaluate.split import LossSplit
-from semrecall.text import plural
 from semrecall.measures import Measure, Problem, align, parse_all
+from semrecall.text import plural
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
