@@ -101,7 +101,7 @@ def _named(run: Any, path: str) -> Any:
 
 def _show(found: Pool, format: str, written: bool) -> None:  # noqa: A002
     from semrecall.cli.tables import print_rows
-    from semrecall.evaluate.text import plural
+    from semrecall.text import plural
 
     pairs = found.rows()
     if format == "json":
