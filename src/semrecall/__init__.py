@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from semrecall.measures import measure, measures, parse
     from semrecall.pool import pool
     from semrecall.space import space
+    from semrecall.splits import split
     from semrecall.systems import open_system
     from semrecall.tolerance import tolerance
     from semrecall.truth import truth
@@ -47,6 +48,7 @@ _HOME = {
     "rescore": "exact",
     "search": "benchmark",
     "space": "space",
+    "split": "splits",
     "tolerance": "tolerance",
     "truth": "truth",
     "write": "formats",
@@ -75,6 +77,7 @@ __all__ = [
     "rescore",
     "search",
     "space",
+    "split",
     "tolerance",
     "truth",
     "write",

@@ -260,7 +260,8 @@ def _measure(measure: str | Measure | None, truth: Run | None, depth: int) -> Me
 
 def _grade(measure: Measure, judgments: Judgments | None) -> float:
     """The highest grade in the judgments, and relevant to the measure."""
-    least = float(measure.settings.get("rel", 1.0))
+    rel = measure.settings.get("rel", 1.0)
+    least = float(rel) if isinstance(rel, int | float) else 1.0
     known = np.empty(0) if judgments is None else judgments.grades[~np.isnan(judgments.grades)]
     return max(least, float(known.max(initial=1.0)))
 

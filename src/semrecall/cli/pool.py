@@ -125,8 +125,10 @@ def _show(found: Pool, format: str, written: bool) -> None:  # noqa: A002
     titles = {"query_id": "query", "doc_id": "document", "probability": "probability",
               "change": "change", "why": "why"}  # fmt: skip
     more = len(pairs) - _SHOWN
+    # As text: a number that is an id has no thousands to mark.
+    first = [row | {key: str(row[key]) for key in ("query_id", "doc_id")} for row in pairs[:_SHOWN]]
     print_rows(
-        pairs[:_SHOWN], format, titles=titles, digits=3,
+        first, format, titles=titles, digits=3,
         notes=[f"and {more:,} more; -o FILE writes all of them"] if more > 0 else [],
     )  # fmt: skip
 
