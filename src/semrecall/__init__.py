@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from semrecall.check import check
     from semrecall.data import Cost, Judgments, Run, Scores, Vectors
     from semrecall.errors import SemrecallError, SemrecallWarning
-    from semrecall.evaluate import Result, evaluate
+    from semrecall.evaluate import Comparison, Result, compare, evaluate
     from semrecall.exact import rescore
     from semrecall.formats import read, write
     from semrecall.measures import measure, measures, parse
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from semrecall.truth import truth
 
 _HOME = {
+    "Comparison": "evaluate",
     "Cost": "data",
     "Judgments": "data",
     "Result": "evaluate",
@@ -38,6 +39,7 @@ _HOME = {
     "build": "benchmark",
     "check": "check",
     "codes_truth": "benchmark",
+    "compare": "evaluate",
     "evaluate": "evaluate",
     "measure": "measures",
     "measures": "measures",
@@ -55,6 +57,7 @@ _HOME = {
 }
 
 __all__ = [
+    "Comparison",
     "Cost",
     "Judgments",
     "Result",
@@ -67,6 +70,7 @@ __all__ = [
     "build",
     "check",
     "codes_truth",
+    "compare",
     "evaluate",
     "measure",
     "measures",

@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "search": "Search a system with stated settings; record results and cost.",
     "score": "Measure runs against truth and judgments.",
     "pool": "List unjudged pairs, those first that could change most.",
+    "compare": "Compare runs: differences, how sure they are, and which queries moved.",
     "split": "Divide queries into development and test, and store who is where.",
     "tolerance": "Four ways to choose the tolerance x of tolerant recall.",
     "check": "Name what is wrong with data before it costs a day.",

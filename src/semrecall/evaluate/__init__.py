@@ -1,4 +1,4 @@
-"""evaluate(): runs against truth and judgments, in one call; the Result of it."""
+"""evaluate(): runs against truth and judgments, in one call; compare(): runs in pairs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,29 @@ from typing import Any
 
 from semrecall.data import Judgments, Run
 from semrecall.errors import InputError
+from semrecall.evaluate.comparison import Comparison, Moved
 from semrecall.evaluate.inputs import Inputs, named_runs
+from semrecall.evaluate.paired import Gap, Paired
 from semrecall.evaluate.result import Missed, Result, RunCounts, Summary
 from semrecall.evaluate.slices import Slice
 from semrecall.evaluate.split import LossSplit
 from semrecall.evaluate.values import Evaluation, chosen_measures
 from semrecall.measures import Measure
 
-__all__ = ["LossSplit", "Missed", "Result", "RunCounts", "Slice", "Summary", "evaluate"]
+__all__ = [
+    "Comparison",
+    "Gap",
+    "LossSplit",
+    "Missed",
+    "Moved",
+    "Paired",
+    "Result",
+    "RunCounts",
+    "Slice",
+    "Summary",
+    "compare",
+    "evaluate",
+]
 
 
 def evaluate(
@@ -81,3 +96,61 @@ def evaluate(
         seed=seed,
         confidence=confidence,
     )
+
+
+def compare(
+    runs: Any,
+    measures: str | Measure | Sequence[str | Measure] = (),
+    *,
+    truth: Run | None = None,
+    judgments: Judgments | None = None,
+    base: Any = None,
+    queries: Any = None,
+    columns: Any = None,
+    by: str | Sequence[str] = (),
+    baseline: str | None = None,
+    test: str = "randomisation",
+    correction: str = "holm",
+    interval: str = "t",
+    seed: int = 0,
+    confidence: float = 0.95,
+    margin: float | None = None,
+) -> Comparison:
+    """Compare two or more runs over the same queries: how far apart, how sure, for which queries.
+
+    runs: {name: Run}, a list of runs, or a Result of `evaluate` (then nothing of what it was made
+        from is given again).
+    measures, truth, judgments, base, queries, columns, by: as in `evaluate`. With `by`, all is
+        done within each slice too, and each slice is set against the rest.
+    baseline: the run that all others are compared with; without it, every pair is compared.
+    test: "randomisation", "t", "wilcoxon" or "sign", two-sided, over queries that both define.
+    correction: of the p-values for their number: "holm", "bonferroni", "bh" or "none".
+    interval: of a difference: "t", or "bootstrap" with the same resamples for all of them.
+    margin: a difference smaller than this does not matter; tests that it is so.
+
+    Raises the errors of `evaluate`, and InputError for fewer than two runs or an unknown name.
+    """
+    settings = {
+        "baseline": baseline,
+        "test": test,
+        "correction": correction,
+        "interval": interval,
+        "margin": margin,
+        "seed": seed,
+        "confidence": confidence,
+    }
+    if isinstance(runs, Result):
+        return Comparison.from_result(runs, **settings)
+    result = evaluate(
+        runs,
+        measures,
+        truth=truth,
+        judgments=judgments,
+        base=base,
+        queries=queries,
+        columns=columns,
+        by=by,
+        seed=seed,
+        confidence=confidence,
+    )
+    return Comparison.from_result(result, **settings)

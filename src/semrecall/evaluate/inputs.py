@@ -93,6 +93,8 @@ def named_runs(runs: Any) -> dict[str, Run]:
         return {runs.name or "run": runs}
     if isinstance(runs, Mapping):
         named = {str(name): run for name, run in runs.items()}
+        if len(named) < len(runs):
+            raise InputError(f"two runs have one name: {', '.join(map(repr, runs))}")
     else:
         named = {}
         for position, run in enumerate(runs, start=1):

@@ -206,7 +206,7 @@ class Result:
 
     def _summary(self, run: str, measure: str, column: str, group: str) -> Summary:
         mask = self._mask(column, group)
-        scores = _masked(self.scores[run, measure], mask)
+        scores = masked(self.scores[run, measure], mask)
         values = scores.values[scores.defined]
         low, high = self._interval(run, measure, column, group)
         quantiles = np.quantile(values, [0.5, 0.01, 0.05, 0.1]) if len(values) else [math.nan] * 4
@@ -390,7 +390,8 @@ def leading_k(measures: Sequence[Measure]) -> int | None:
     return next(iter(of_index + others), None)
 
 
-def _masked(scores: Scores, mask: NDArray[np.bool_]) -> Scores:
+def masked(scores: Scores, mask: NDArray[np.bool_]) -> Scores:
+    """The scores of some queries."""
     if bool(mask.all()):
         return scores
     rows = np.flatnonzero(mask)
