@@ -555,10 +555,95 @@ def concatenate(columns: Sequence[Ids]) -> Ids:
     """Several columns as one."""
     if not columns:
         return Ids(np.empty(0, dtype=np.int64))
-    if len({column.names for column in columns}) == 1:
-        return Ids(np.concatenate([c.codes for c in columns]), columns[0].names)
+    names = {column.names for column in columns}
+    joint = names.pop() if len(names) == 1 else _joint_form(columns)
+    if joint is not None or not names:
+        return Ids(np.concatenate([c.codes for c in columns]), joint)
     import pyarrow as pa
 
     return _from_arrow(
         pa.chunked_array([c.to_arrow().cast(pa.large_string()) for c in columns]), "ids"
     )
+
+
+def _joint_form(columns: Sequence[Ids]) -> Numbered | None:
+    """The one form in which all columns of numbers can be written; None where there is none."""
+    forms = [c.names if c.names is not None else Numbered("", 0) for c in columns]
+    numbered = [form for form in forms if isinstance(form, Numbered)]
+    widths = {form.width for form in numbered if form.width}
+    if len(numbered) < len(columns) or len(widths) != 1 or len({f.prefix for f in numbered}) > 1:
+        return None
+    joint = Numbered(numbered[0].prefix, widths.pop())
+    for column, form in zip(columns, numbered, strict=True):
+        lowest, highest = 10 ** (joint.width - 1), 10**joint.width
+        fit = (column.codes >= lowest) & (column.codes < highest) | (column.codes < 0)
+        if form != joint and not fit.all():
+            return None
+    return joint
+
+
+def ids_or_texts(column: Any) -> Any:
+    """A part of a column of strings: Ids where all are numbers in one form, else as it is.
+
+    Telling strings apart is better done once for all parts: see `Parts`.
+    """
+    numbered = _numbered_column(column)
+    return column if numbered is None else numbered
+
+
+class Parts:
+    """A column of ids put together from what `ids_or_texts` made of its parts."""
+
+    def __init__(self) -> None:
+        self._numbers = Growing(np.int64)
+        self._parts: list[Any] = []
+
+    def add(self, part: Any, guess: int) -> None:
+        """Append a part of a column of which about `guess` entries are expected."""
+        if isinstance(part, Ids):
+            start = len(self._numbers)
+            self._numbers.add(part.codes, guess)
+            part = (start, len(self._numbers), part.names)
+        self._parts.append(part)
+
+    def whole(self) -> Ids:
+        """The column."""
+        import pyarrow as pa
+
+        numbers = self._numbers.whole()
+        parts = [
+            Ids(numbers[p[0] : p[1]], p[2]) if isinstance(p, tuple) else p for p in self._parts
+        ]
+        if all(isinstance(part, Ids) for part in parts):
+            names = {part.names for part in parts}
+            joint = names.pop() if len(names) == 1 else _joint_form(parts)
+            if joint is not None or not names:
+                return Ids(numbers, joint)
+        texts = [part.to_arrow() if isinstance(part, Ids) else part for part in parts]
+        return ids(pa.chunked_array([text.cast(pa.large_string()) for text in texts]))
+
+
+class Growing:
+    """A numpy column that grows part by part, in memory taken at once where the guess is good."""
+
+    def __init__(self, dtype: Any) -> None:
+        self._data: NDArray[Any] = np.empty(0, dtype=dtype)
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def add(self, part: NDArray[Any], guess: int) -> None:
+        """Append a part of a column of which about `guess` entries are expected."""
+        needed = self._length + len(part)
+        if needed > len(self._data):
+            grown = np.empty(max(needed, guess, needed + needed // 2), dtype=self._data.dtype)
+            grown[: self._length] = self._data[: self._length]
+            self._data = grown
+        self._data[self._length : needed] = part
+        self._length = needed
+
+    def whole(self) -> NDArray[Any]:
+        """The column, which can no longer be changed."""
+        self._data.flags.writeable = False
+        return self._data[: self._length]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -27,6 +27,8 @@ DOC_COLUMNS = ("doc_id", "docno", "docid", "doc", "corpus-id", "document_id")
 SCORE_COLUMNS = ("score", "scores", "sim", "distance")
 ScoresBy = Literal["exact", "index"]
 Order = Literal["score", "rank", "file"]
+#: So many results are sorted in one go, to stay in the processor's cache.
+_BLOCK = 1 << 16
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -91,7 +93,9 @@ class Run:
         object.__setattr__(self, "offsets", offsets)
         object.__setattr__(self, "identity", MappingProxyType(dict(self.identity)))
         if self.flat_scores is not None:
-            scores = np.array(self.flat_scores, dtype=np.float64)
+            # What can no longer be changed need not be copied.
+            given = np.asarray(self.flat_scores)
+            scores = np.array(given, dtype=np.float64, copy=given.flags.writeable or None)
             scores.flags.writeable = False
             object.__setattr__(self, "flat_scores", scores)
 
@@ -165,7 +169,7 @@ class Run:
         documents = ids(list(chain.from_iterable(rows)), what="document ids")
         flat = _scores_of(results, len(documents)) if rows and all(scored) else None
         wanted = None if space is None else _space(space)
-        by = Ordering(order, wanted, lower_is_better).of(row_numbers(offsets), documents, flat)
+        by = Ordering(order, wanted, lower_is_better).of(offsets, documents, flat)
         return cls(query_ids, taken(documents, by), offsets, taken(flat, by), wanted, k, name)
 
     @classmethod
@@ -195,8 +199,9 @@ class Run:
         flat = None if scores is None else _numbers(scores, "scores")
         ranks = _numbers(columns["rank"], "ranks") if "rank" in columns else None
         wanted = None if space is None else _space(space)
-        queries, rows, offsets = group_rows(query_column)
-        by = Ordering(order, wanted, lower_is_better).of(rows, documents, flat, ranks)
+        queries, offsets, together = grouped(query_column)
+        documents, flat, ranks = (taken(c, together) for c in (documents, flat, ranks))
+        by = Ordering(order, wanted, lower_is_better).of(offsets, documents, flat, ranks)
         return cls(queries, taken(documents, by), offsets, taken(flat, by), wanted, k, name)
 
     # -- seen from outside ----------------------------------------------------------------
@@ -321,23 +326,43 @@ class Run:
 
 def group_rows(query_column: Ids) -> tuple[Ids, NDArray[np.int64], NDArray[np.int64]]:
     """Distinct queries in order of first appearance, the row number of each entry, and offsets."""
+    queries, offsets, together = grouped(query_column)
+    rows = row_numbers(offsets)
+    if together is not None:
+        apart = np.empty_like(rows)
+        apart[together] = rows
+        rows = apart
+    return queries, rows, offsets
+
+
+def grouped(query_column: Ids) -> tuple[Ids, NDArray[np.int64], NDArray[np.int64] | None]:
+    """Distinct queries in order of first appearance, offsets, and the order that groups entries.
+
+    The order is None where the entries of each query stand together already.
+    """
     if bool(query_column.missing.any()):
         raise InputError(f"entry {int(np.argmax(query_column.missing))} has no query id")
     codes = query_column.codes
     starts = np.flatnonzero(np.append(len(codes) > 0, codes[1:] != codes[:-1]))
-    heads = query_column[starts]
-    if heads.first_duplicate() is None:
-        # The entries of each query stand together.
-        offsets = np.append(starts, len(codes)).astype(np.int64)
-        return heads, row_numbers(offsets), offsets
+    return grouped_stretches(query_column[starts], np.diff(np.append(starts, len(codes))))
+
+
+def grouped_stretches(
+    heads: Ids, lengths: NDArray[np.int64]
+) -> tuple[Ids, NDArray[np.int64], NDArray[np.int64] | None]:
+    """Like `grouped`, of stretches of entries of one query each."""
     _, first, inverse = np.unique(heads.codes, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
-    rows = np.repeat(place[inverse], np.diff(np.append(starts, len(codes))))
-    counts = np.bincount(rows, minlength=len(first))
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return heads[first[order]], rows, offsets
+    rows = place[inverse]
+    offsets = np.zeros(len(first) + 1, dtype=np.int64)
+    np.add.at(offsets, rows + 1, lengths)
+    np.cumsum(offsets, out=offsets)
+    queries = heads[first[order]]
+    if bool((rows[1:] >= rows[:-1]).all()):
+        return queries, offsets, None
+    return queries, offsets, np.argsort(np.repeat(rows, lengths), kind="stable")
 
 
 @dataclass(frozen=True)
@@ -372,65 +397,109 @@ class Ordering:
 
     def of(
         self,
-        rows: NDArray[np.int64],
+        offsets: NDArray[np.int64],
         documents: Ids,
         scores: NDArray[np.float64] | None,
         ranks: NDArray[np.float64] | None = None,
-    ) -> NDArray[np.int64] | None:
-        """Order of flat results by row, then best first; None where they stand so already."""
-        given = {"rank": ranks, "score": scores, "file": rows}
-        by = self.by or next(name for name, column in given.items() if column is not None)
-        if given[by] is None:
-            raise InputError(f"there is no {by} to order the results by")
+    ) -> Moves | None:
+        """What brings flat results in order, row by row, best first; None where they are."""
+        by = self.by or ("rank" if ranks is not None else "file" if scores is None else "score")
         if by == "file":
-            return _sorted_within(rows, np.zeros(len(rows)))
+            return None
+        key = ranks if by == "rank" else scores
+        if key is None:
+            raise InputError(f"there is no {by} to order the results by")
         if by == "rank":
-            assert ranks is not None
-            return _sorted_within(rows, ranks)
-        assert scores is not None
-        return _ranked(rows, documents, scores if self.rising else -scores)
+            return _sorted_within(offsets, key, rising=True)
+        moves = _sorted_within(offsets, key, rising=self.rising)
+        return _ties_by_name(offsets, documents, key, moves)
 
 
-def taken(column: Any, order: NDArray[np.int64] | None) -> Any:
+@dataclass(frozen=True)
+class Moves:
+    """A change of order: to the places `to` come the entries `of`; all others stay."""
+
+    to: NDArray[np.int64]
+    of: NDArray[np.int64]
+
+
+def taken(column: Any, order: Moves | NDArray[np.int64] | None) -> Any:
     """A column in an order; as it is where either is None."""
-    return column if order is None or column is None else column[order]
+    if order is None or column is None:
+        return column
+    if not isinstance(order, Moves):
+        return column[order]
+    if isinstance(column, Ids):
+        return Ids(taken(column.codes, order), column.names)
+    moved = column[order.of]
+    if np.array_equal(column[order.to], moved):
+        return column
+    changed = column.copy()
+    changed[order.to] = moved
+    return changed
 
 
-def _sorted_within(rows: NDArray[np.int64], key: NDArray[np.float64]) -> NDArray[np.int64] | None:
-    """Stable order by row, then key, NaN last; only rows that are not in order are sorted."""
-    if bool((rows[1:] < rows[:-1]).any()):
-        return np.lexsort((key, rows))
-    wrong = ~(key[1:] >= key[:-1]) & (rows[1:] == rows[:-1])
-    if not wrong.any():
+def _sorted_within(
+    offsets: NDArray[np.int64], key: NDArray[np.float64], *, rising: bool
+) -> Moves | None:
+    """Stable order of each row by its key, NaN last; only rows that are not in order are sorted."""
+    wrong = ~(key[1:] >= key[:-1]) if rising else ~(key[1:] <= key[:-1])
+    at = np.flatnonzero(_within(wrong, offsets))
+    if len(at) == 0:
         return None
-    touched = np.zeros(int(rows[-1]) + 1, dtype=bool)
-    touched[rows[1:][wrong]] = True
-    entries = np.flatnonzero(touched[rows])
-    order = np.arange(len(rows))
-    order[entries] = entries[np.lexsort((key[entries], rows[entries]))]
-    return order
+    to, of = [], []
+    for low, high in _blocks(offsets, np.unique(np.searchsorted(offsets, at, side="right") - 1)):
+        part = key[low:high] if rising else -key[low:high]
+        places = np.arange(low, high)
+        rows = np.searchsorted(offsets, places, side="right")
+        to.append(places)
+        of.append(low + np.lexsort((part, rows)))
+    return Moves(np.concatenate(to), np.concatenate(of))
 
 
-def _ranked(
-    rows: NDArray[np.int64], documents: Ids, key: NDArray[np.float64]
-) -> NDArray[np.int64] | None:
-    """Order by row, then key, equal keys by document id, descending."""
-    order = _sorted_within(rows, key)
-    rows, key = taken(rows, order), taken(key, order)
-    same = (key[1:] == key[:-1]) & (rows[1:] == rows[:-1])
+def _blocks(offsets: NDArray[np.int64], rows: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Neighbouring ones of some rows as stretches of entries, each small enough for the cache."""
+    start = 0
+    for at in range(1, len(rows) + 1):
+        low = int(offsets[rows[start]])
+        if at < len(rows) and rows[at] == rows[at - 1] + 1 and offsets[rows[at]] - low < _BLOCK:
+            continue
+        yield low, int(offsets[rows[at - 1] + 1])
+        start = at
+
+
+def _within(pairs: NDArray[np.bool_], offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Marks of neighbouring entries (m - 1,), without those of two different rows."""
+    bounds = offsets[(offsets > 0) & (offsets <= len(pairs))]
+    pairs[bounds - 1] = False
+    return pairs
+
+
+def _ties_by_name(
+    offsets: NDArray[np.int64],
+    documents: Ids,
+    scores: NDArray[np.float64],
+    moves: Moves | None,
+) -> Moves | None:
+    """The same order with equal scores by document id, descending."""
+    scores = taken(scores, moves)
+    same = _within(scores[1:] == scores[:-1], offsets)
     if not same.any():
-        return order
+        return moves
     tied = np.append(False, same)
+    starts = tied.copy()
     tied[:-1] |= same
     at = np.flatnonzero(tied)
-    group = np.cumsum(~same)[at - 1] * (at > 0)
-    found = at if order is None else order[at]
+    group = np.cumsum(~starts[at])
+    found = at if moves is None else taken(np.arange(len(scores)), moves)[at]
     by_name = np.lexsort((-_places_by_name(documents[found]), group))
     if bool((by_name[1:] > by_name[:-1]).all()):
-        return order
-    order = np.arange(len(rows)) if order is None else order
+        return moves
+    if moves is None:
+        return Moves(at, found[by_name])
+    order = taken(np.arange(len(scores)), moves)
     order[at] = found[by_name]
-    return order
+    return Moves(np.arange(len(scores)), order)
 
 
 def _places_by_name(column: Ids) -> NDArray[np.int64]:

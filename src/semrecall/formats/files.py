@@ -24,6 +24,7 @@ __all__ = [
     "named",
     "open_text",
     "read_text",
+    "text_blocks",
     "write_text",
     "writing",
 ]
@@ -146,12 +147,32 @@ def _head(path: Path, size: int = 32) -> bytes:
 def read_text(path: Path) -> bytes:
     """The whole text of a file as UTF-8 bytes, decompressed, without byte order mark."""
     with _decompressed(path) as source:
-        data: bytes = source.read()
+        return _checked_start(path, source.read())
+
+
+def _checked_start(path: Path, data: bytes) -> bytes:
+    """The first bytes of a text without byte order mark; FormatError where it is no text."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise fault(path, "the text is UTF-16; expected UTF-8", "save it again as UTF-8")
     if b"\0" in data[:4096]:
         raise fault(path, f"is {_recognise(data[:32]) or 'a binary file'}; expected text")
     return data.removeprefix(b"\xef\xbb\xbf")
+
+
+def text_blocks(path: Path, size: int = 1 << 21) -> Iterator[bytes]:
+    """The text of a file as UTF-8 bytes like `read_text`, in blocks of whole lines."""
+    with _decompressed(path) as source:
+        first, rest = True, b""
+        while block := source.read(size):
+            if first:
+                block = _checked_start(path, block)
+                first = False
+            cut = block.rfind(b"\n") + 1
+            if cut:
+                yield rest + block[:cut]
+            rest = block[cut:] if cut else rest + block
+        if rest:
+            yield rest
 
 
 def first_line(path: Path, comment: str | None = None) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from semrecall.data import Run
 from semrecall.data.ids import Ids
-from semrecall.data.rows import pad, row_numbers
+from semrecall.data.rows import pad
 from semrecall.data.run import Ordering, taken
 from semrecall.errors import InputError, SemrecallWarning
 from semrecall.formats.files import fault, looks_like, named
@@ -153,7 +153,7 @@ def _read_range(path: Path, n: int, total: int, options: Options) -> Run:
     )
     if scores is None:
         return run
-    order = Ordering("score", options.space).of(row_numbers(offsets), documents, scores)
+    order = Ordering("score", options.space).of(offsets, documents, scores)
     return run.replace(documents=taken(documents, order), flat_scores=taken(scores, order))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +20,14 @@ from semrecall.data.run import (
     SCORE_COLUMNS,
     Order,
     Ordering,
-    group_rows,
+    grouped,
+    grouped_stretches,
     taken,
 )
 from semrecall.errors import SemrecallWarning
 from semrecall.formats.files import Faults, fault, named
 from semrecall.formats.options import Options
-from semrecall.formats.records import Records
+from semrecall.formats.records import Records, Stretches
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -70,38 +72,74 @@ def run_of(records: Records, options: Options, *, order: Order | None = None) ->
     if "ids" in records.columns:
         return _run_of_rows(records, options)
     columns, path = records.columns, records.path
+    queries, offsets, together = _grouped(records)
+    if len(queries) == 0:
+        return no_rows(path, options)
     with named(path):
-        query_column = ids(pick_column(columns, QUERY_COLUMNS, "query ids"), what="query ids")
         documents = ids(pick_column(columns, DOC_COLUMNS, "document ids"), what="document ids")
+        ordering = Ordering(options.order or order, options.space, options.lower_is_better)
     name = next((n for n in SCORE_COLUMNS if n in columns), None)
     if name is None and "rank" not in columns:
         _need_scores(records)
     scores = None if name is None else _numbers(records, name, columns[name])
-    _require_queries(records, query_column)
-    queries, rows, offsets = group_rows(query_column)
-    if len(queries) == 0:
-        return no_rows(path, options)
-    with named(path):
-        ordering = Ordering(options.order or order, options.space, options.lower_is_better)
     ranks = None
     if "rank" in columns and ordering.by in (None, "rank"):
         ranks = _numbers(records, "rank", columns["rank"])
-    keep = _checked(records, queries, rows, documents, scores, options)
+    documents, scores, ranks = (taken(c, together) for c in (documents, scores, ranks))
+    listed = _Listed(queries, offsets, documents, scores)
+    keep = _checked(records, listed, together, options)
     if keep is not None:
-        rows, documents, scores, ranks = (taken(c, keep) for c in (rows, documents, scores, ranks))
-        offsets = _offsets(np.bincount(rows, minlength=len(queries)))
-    if scores is not None and options.nan == "last":
-        scores = _nan_last(rows, documents, scores, ordering.rising)
+        listed, ranks = listed.keep(keep), taken(ranks, keep)
+    if listed.scores is not None and options.nan == "last":
+        listed = replace(listed, scores=_nan_last(listed, ordering.rising))
     with named(path):
-        best_first = ordering.of(rows, documents, scores, ranks)
+        by = ordering.of(listed.offsets, listed.documents, listed.scores, ranks)
     return Run(
         queries,
-        taken(documents, best_first),
-        offsets,
-        taken(scores, best_first),
+        taken(listed.documents, by),
+        listed.offsets,
+        taken(listed.scores, by),
         options.space,
         name=options.name or "",
     )
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """Results of each query as they stand in a file, end to end, like those of a Run."""
+
+    queries: Ids
+    offsets: NDArray[np.int64]
+    documents: Ids
+    scores: NDArray[np.float64] | None
+
+    def query(self, entry: int) -> str | int:
+        """The query of an entry."""
+        name: str | int = self.queries[int(np.searchsorted(self.offsets, entry, "right")) - 1]
+        return name
+
+    def keep(self, entries: NDArray[np.int64]) -> _Listed:
+        """Only some of the entries, in order."""
+        before = np.searchsorted(entries, self.offsets)
+        return _Listed(self.queries, before, self.documents[entries], taken(self.scores, entries))
+
+
+def _grouped(records: Records) -> tuple[Ids, NDArray[np.int64], NDArray[np.int64] | None]:
+    """Queries, offsets, and the order that puts the records of each query together."""
+    with named(records.path):
+        column = pick_column(records.columns, QUERY_COLUMNS, "query ids")
+        if isinstance(column, Stretches):
+            heads, lengths = column.heads, column.lengths
+            firsts = np.cumsum(lengths) - lengths
+        else:
+            heads, lengths, firsts = ids(column, what="query ids"), None, None
+    faults = Faults(records.path)
+    faults.add_all(
+        _places(heads.missing),
+        lambda at: f"{records.place(at if firsts is None else int(firsts[at]))}: no query id",
+    )
+    faults.settle()
+    return grouped(heads) if lengths is None else grouped_stretches(heads, lengths)
 
 
 def no_rows(path: Path, options: Options) -> Run:
@@ -148,21 +186,29 @@ def _run_of_rows(records: Records, options: Options) -> Run:
                 f"{records.place(at)}: {found[at]} scores for {lengths[at]} ids; "
                 "expected equally many",
             )
-    rows = row_numbers(_offsets(lengths))
+    offsets = _offsets(lengths)
+    rows = row_numbers(offsets)
     whose = Records(path, {}, lambda: np.asarray(records.places)[rows].tolist(), records.unit)
     scores = None if values is None else _numbers(whose, "scores", values)
-    keep = _checked(whose, query_ids, rows, documents, scores, options)
+    listed = _Listed(query_ids, offsets, documents, scores)
+    keep = _checked(whose, listed, None, options)
     if keep is not None:
-        rows, documents = rows[keep], documents[keep]
-        scores = None if scores is None else scores[keep]
-        lengths = np.bincount(rows, minlength=len(query_ids))
-    if scores is not None and options.nan == "last":
-        last = np.lexsort((np.isnan(scores), rows))
-        rising = Ordering(None, options.space, options.lower_is_better).rising
-        scores = _nan_last(rows, documents, scores, rising)[last]
-        documents = documents[last]
+        listed = listed.keep(keep)
+    with named(path):
+        ordering = Ordering(options.order or "file", options.space, options.lower_is_better)
+    if listed.scores is not None and options.nan == "last":
+        last = np.lexsort((np.isnan(listed.scores), row_numbers(listed.offsets)))
+        listed = replace(listed, scores=_nan_last(listed, ordering.rising)[last])
+        listed = replace(listed, documents=listed.documents[last])
+    with named(path):
+        by = ordering.of(listed.offsets, listed.documents, listed.scores)
     return Run(
-        query_ids, documents, _offsets(lengths), scores, options.space, name=options.name or ""
+        query_ids,
+        taken(listed.documents, by),
+        listed.offsets,
+        taken(listed.scores, by),
+        options.space,
+        name=options.name or "",
     )
 
 
@@ -183,29 +229,34 @@ def _flat_lists(column: Any) -> tuple[Any, NDArray[np.int64]]:
 
 def _checked(
     records: Records,
-    queries: Ids,
-    rows: NDArray[np.int64],
-    documents: Ids,
-    scores: NDArray[np.float64] | None,
+    listed: _Listed,
+    together: NDArray[np.int64] | None,
     options: Options,
 ) -> NDArray[np.int64] | None:
-    """Which entries to keep (None: all), after the rules for repeats and NaN scores."""
+    """Which entries to keep (None: all), after the rules for repeats and NaN scores.
+
+    together: the record of each entry, where that is not the same number.
+    """
     faults = Faults(records.path)
-    if scores is not None and options.nan == "error":
+
+    def place(entry: int) -> str:
+        return records.place(entry if together is None else int(together[entry]))
+
+    def result(entry: int) -> str:
+        return f"query {listed.query(entry)!r}, document {listed.documents[entry]!r}"
+
+    if listed.scores is not None and options.nan == "error":
+        gone = np.isnan(listed.scores)
         faults.add_all(
-            _places(np.isnan(scores) & ~documents.missing),
-            lambda at: (
-                f"{records.place(at)}: the score of query {queries[int(rows[at])]!r}, document "
-                f"{documents[at]!r} is not a number"
-            ),
+            _places(gone & ~listed.documents.missing) if gone.any() else [],
+            lambda at: f"{place(at)}: the score of {result(at)} is not a number",
         )
-    first, again = _repeats(rows, documents)
+    first, again = _repeats(listed.offsets, listed.documents)
     if options.duplicates == "error":
         faults.add_all(
             range(len(again)),
             lambda i: (
-                f"query {queries[int(rows[again[i]])]!r}, document {documents[again[i]]!r} stands "
-                f"at {records.place(first[i])} and again at {records.place(again[i])}"
+                f"{result(again[i])} stands at {place(first[i])} and again at {place(again[i])}"
             ),
         )
     faults.settle(
@@ -214,65 +265,70 @@ def _checked(
     )
     if len(again) == 0:
         return None
-    keep = np.ones(len(rows), dtype=bool)
+    keep = np.ones(len(listed.documents), dtype=bool)
     keep[again] = False
     return np.flatnonzero(keep)
 
 
 def _repeats(
-    rows: NDArray[np.int64], documents: Ids
+    offsets: NDArray[np.int64], documents: Ids
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Entries that repeat the (query, document) of an earlier one: (that one, the repeat)."""
-    codes = documents.codes
-    if _surely_distinct(rows, codes):
-        return np.empty(0, np.int64), np.empty(0, np.int64)
+    """Entries that repeat the document of an earlier one of their row: (that one, the repeat)."""
+    firsts, repeats = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    low = 0
+    while low < len(offsets) - 1:
+        # Whole rows, few enough to stay in the processor's cache.
+        high = int(np.searchsorted(offsets, offsets[low] + _BLOCK, side="right"))
+        high = min(max(high - 1, low + 1), len(offsets) - 1)
+        rows = row_numbers(offsets[low : high + 1] - offsets[low])
+        codes = documents.codes[offsets[low] : offsets[high]]
+        if not _surely_distinct(rows, codes):
+            first, again = _repeats_of(rows, codes)
+            firsts.append(first + offsets[low])
+            repeats.append(again + offsets[low])
+        low = high
+    return np.concatenate(firsts), np.concatenate(repeats)
+
+
+def _surely_distinct(rows: NDArray[np.int64], codes: NDArray[np.int64]) -> bool:
+    """The usual case, settled by one fast sort: no (row, code) occurs twice."""
+    span, count = int(codes.max(initial=0)) + 1, int(rows.max(initial=0)) + 1
+    if span * count >= 2**62:
+        return False
+    keys = rows * span
+    keys += codes
+    if codes.min(initial=0) < 0:
+        keys = keys[codes >= 0]
+    keys.sort()
+    return not bool((keys[1:] == keys[:-1]).any())
+
+
+def _repeats_of(
+    rows: NDArray[np.int64], codes: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     order = np.lexsort((codes, rows))
     same = np.zeros(len(order), dtype=bool)
     same[1:] = (rows[order][1:] == rows[order][:-1]) & (codes[order][1:] == codes[order][:-1])
     same &= codes[order] >= 0
-    if not same.any():
-        return order[:0], order[:0]
     start = np.maximum.accumulate(np.where(same, 0, np.arange(len(order))))
     again = order[same]
     by_place = np.argsort(again)
     return order[start[same]][by_place], again[by_place]
 
 
-def _surely_distinct(rows: NDArray[np.int64], codes: NDArray[np.int64]) -> bool:
-    """The usual case, settled by fast sorts: no (row, code) occurs twice."""
-    if bool((rows[1:] < rows[:-1]).any()):
-        return _distinct_keys(rows, codes)
-    low = 0
-    while low < len(rows):
-        # Whole rows, few enough to stay in the processor's cache.
-        last = rows[min(low + _BLOCK, len(rows)) - 1]
-        high = int(np.searchsorted(rows, last, side="right"))
-        if not _distinct_keys(rows[low:high] - rows[low], codes[low:high]):
-            return False
-        low = high
-    return True
-
-
-def _distinct_keys(rows: NDArray[np.int64], codes: NDArray[np.int64]) -> bool:
-    span, count = int(codes.max(initial=0)) + 1, int(rows.max(initial=0)) + 1
-    if span * count >= 2**62:
-        return False
-    keys = np.sort((rows * span + codes)[codes >= 0])
-    return not bool((keys[1:] == keys[:-1]).any())
-
-
-def _nan_last(
-    rows: NDArray[np.int64], documents: Ids, scores: NDArray[np.float64], rising: bool
-) -> NDArray[np.float64]:
+def _nan_last(listed: _Listed, rising: bool) -> NDArray[np.float64]:
     """NaN scores replaced by the next number beyond the worst score of their query.
 
     So they stand last and still are results: a NaN in a run would mean "missing".
     """
-    lost = np.isnan(scores) & ~documents.missing
+    scores = listed.scores
+    assert scores is not None
+    lost = np.isnan(scores) & ~listed.documents.missing
     if not lost.any():
         return scores
+    rows = row_numbers(listed.offsets)
     sign = 1.0 if rising else -1.0
-    worst = np.full(int(rows.max()) + 1, -np.inf)
+    worst = np.full(len(listed.queries), -np.inf)
     known = np.isfinite(scores)
     np.maximum.at(worst, rows[known], sign * scores[known])
     worst[np.isneginf(worst)] = 0.0
@@ -297,7 +353,7 @@ def judgments_of(records: Records, options: Options) -> Judgments:
             "name the column that holds the grade: --grade, or grade= in Python",
         )
     with named(path):
-        query_ids = ids(pick_column(columns, QUERY_COLUMNS, "query ids"), what="query ids")
+        query_ids = _plain(pick_column(columns, QUERY_COLUMNS, "query ids"))
         documents = ids(pick_column(columns, DOC_COLUMNS, "document ids"), what="document ids")
         grades = _numbers(records, "grade", pick_column(columns, wanted, "grades"))
     if len(grades) == 0:
@@ -325,10 +381,14 @@ def judgments_of(records: Records, options: Options) -> Judgments:
         )
 
 
+def _plain(column: Any) -> Ids:
+    return column.column() if isinstance(column, Stretches) else ids(column, what="query ids")
+
+
 def _refuse_conflicts(
     records: Records, queries: Ids, documents: Ids, grades: NDArray[np.float64]
 ) -> None:
-    first, again = _repeats(queries.codes, documents)
+    first, again = _repeats_of(queries.codes, documents.codes)
     agree = (grades[first] == grades[again]) | (np.isnan(grades[first]) & np.isnan(grades[again]))
     first, again = first[~agree], again[~agree]
     faults = Faults(records.path)
@@ -367,7 +427,7 @@ def _numbers(records: Records, name: str, column: Any) -> NDArray[np.float64]:
         faults.settle()
         return np.array([np.nan if v is None else v for v in column], dtype=np.float64)
     if isinstance(column, np.ndarray):
-        return column.astype(np.float64)
+        return np.asarray(column, dtype=np.float64)
     import pyarrow as pa
     import pyarrow.types as pt
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from semrecall.data import Ids
 from semrecall.data.judgments import DETAIL_COLUMNS, GRADE_COLUMNS
 from semrecall.data.run import DOC_COLUMNS, QUERY_COLUMNS, SCORE_COLUMNS
 from semrecall.formats.files import Faults, fault, first_line, looks_like, read_text
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Records",
+    "Stretches",
     "decode",
     "header_names",
     "number",
@@ -38,10 +40,22 @@ _FIELDS = NUMBERS | {*QUERY_COLUMNS, *DOC_COLUMNS, *DETAIL_COLUMNS, "ids"}
 
 
 @dataclass(frozen=True)
+class Stretches:
+    """A column of ids in which equal ones stand together: each once, and how often it stands."""
+
+    heads: Ids
+    lengths: NDArray[np.int64]
+
+    def column(self) -> Ids:
+        """The column itself."""
+        return Ids(np.repeat(self.heads.codes, self.lengths), self.heads.names)
+
+
+@dataclass(frozen=True)
 class Records:
     """Columns of equal length by name, and where each record stands in the file.
 
-    columns: arrow columns, numpy arrays or lists.
+    columns: arrow columns, numpy arrays, lists, Ids or Stretches.
     find_places: gives the line (or row) of every record, when an error needs it.
     unit: what the places count: "line" or "row".
     """

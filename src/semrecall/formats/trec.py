@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from semrecall.data import Judgments, Run
-from semrecall.data.ids import ids
-from semrecall.data.run import group_rows
+from semrecall.data.ids import Growing, Ids, Parts, ids, ids_or_texts
+from semrecall.data.run import Ordering, grouped_stretches, taken
 from semrecall.errors import InputError, SemrecallWarning
-from semrecall.formats.files import Faults, fault, read_text, write_text
+from semrecall.formats.files import Faults, fault, read_text, text_blocks, write_text
 from semrecall.formats.options import Options
 from semrecall.formats.ranked import judgments_of, no_rows, run_of
-from semrecall.formats.records import Records, decode, number
+from semrecall.formats.records import Records, Stretches, decode, number
 from semrecall.space import L2
 
 if TYPE_CHECKING:
@@ -35,28 +40,27 @@ def read_run(path: Path, options: Options) -> Run:
     the scores give a warning. With space l2, scores that are all 0 or less are distances
     negated, so that the higher is the better; else they are distances.
     """
-    data = read_text(path)
-    if not data.strip():
+    records = _records(path, _RUN)
+    if records is None:
         return no_rows(path, options)
-    records = _records(path, data, _RUN)
-    records.columns["query_id"] = ids(records.columns["query_id"], what="query ids")
     if options.space is L2:
         records.columns["score"] = _distances(path, records.columns["score"])
     run = run_of(records, options, order="score")
     _compare_ranks(path, records, options)
-    if options.name is None and "tag" in records.columns:
-        return run.replace(name=_only_tag(records.columns["tag"]) or "")
+    if options.name is None:
+        tags = tags_of(records)
+        return run.replace(name=tags[0] if len(tags) == 1 else "")
     return run
 
 
 def read_qrels(path: Path, options: Options) -> Judgments:
     """TREC judgments; fractional and negative grades stay what they are."""
-    data = read_text(path)
-    if not data.strip():
+    records = _records(path, _QRELS)
+    if records is None:
         raise fault(
             path, "the file is empty; expected judgments, one a line: query 0 document grade"
         )
-    return judgments_of(_records(path, data, _QRELS), options)
+    return judgments_of(records, options)
 
 
 def looks_like_trec(line: str) -> str | None:
@@ -77,49 +81,181 @@ def looks_like_trec(line: str) -> str | None:
 # -- reading --------------------------------------------------------------------------------
 
 
-def _records(path: Path, data: bytes, names: tuple[str, ...]) -> Records:
-    commented = data.startswith(b"#") or b"\n#" in data
-    columns = None if commented else _fast(data, names)
-    if columns is None:
-        columns, lines = _slow(path, data, names)
-        return Records(path, columns, lambda: lines)
-    return Records(path, columns, lambda: _slow(path, data, names)[1])
+def _records(path: Path, names: tuple[str, ...]) -> Records | None:
+    """The columns of a file; None where nothing but blanks is in it."""
+    columns = _fast(path, names)
+    if columns is not None:
+        return Records(path, columns, lambda: _slow(path, names)[1])
+    columns, lines = _slow(path, names)
+    return Records(path, columns, lambda: lines) if lines or _holds_text(path) else None
 
 
-def _fast(data: bytes, names: tuple[str, ...]) -> dict[str, Any] | None:
-    """Columns by arrow's reader; None where a line needs a closer look."""
+def _holds_text(path: Path) -> bool:
+    return any(block.strip() for block in text_blocks(path))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The columns of one block of lines.
+
+    size: bytes of the block.
+    queries, tags: one for each stretch of lines that have the same, and the lengths of those.
+    documents: Ids where they are numbers, else the strings as an arrow column.
+    numbers: scores or grades.
+    ranks: None where they are no numbers.
+    """
+
+    size: int
+    queries: tuple[list[str], NDArray[np.int64]]
+    documents: Any
+    numbers: NDArray[np.float64]
+    ranks: NDArray[np.float64] | None
+    tags: tuple[list[str], NDArray[np.int64]]
+
+
+def _fast(path: Path, names: tuple[str, ...]) -> dict[str, Any] | None:
+    """Columns by arrow's reader, block by block; None where a line needs a closer look."""
+    queries, tags = _Stretched(), _Stretched()
+    documents, numbers = Parts(), Growing(np.float64)
+    # Enough for ranks up to 2^24; they are many, and as a rule only looked at once.
+    ranks: Growing | None = Growing(np.float32)
+    size, read = path.stat().st_size, 0
+    for part in _in_threads(partial(_part, names=names), text_blocks(path)):
+        if part is None or any(name.startswith("#") for name in part.queries[0]):
+            return None
+        read += part.size
+        # A little more than the lines so far let expect; too little costs a copy.
+        guess = int((len(numbers) + len(part.numbers)) * size / read * 1.01)
+        queries.add(*part.queries)
+        tags.add(*part.tags)
+        documents.add(part.documents, guess)
+        numbers.add(part.numbers, guess)
+        if part.ranks is None:
+            ranks = None
+        if ranks is not None:
+            ranks.add(part.ranks, guess)
+    if len(numbers) == 0:
+        return None
+    columns = {"query_id": queries.whole(), "doc_id": documents.whole()}
+    if names is _QRELS:
+        return columns | {"grade": numbers.whole()}
+    known = {} if ranks is None else {"rank": ranks.whole()}
+    return columns | {"score": numbers.whole(), "tag": tags.whole(), **known}
+
+
+class _Stretched:
+    """A column of names, put together from stretches of equal ones."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._lengths: list[int] = []
+
+    def add(self, names: list[str], lengths: NDArray[np.int64]) -> None:
+        counts = lengths.tolist()
+        if self._names and names[0] == self._names[-1]:
+            self._lengths[-1] += counts[0]
+            names, counts = names[1:], counts[1:]
+        self._names += names
+        self._lengths += counts
+
+    def whole(self) -> Stretches:
+        return Stretches(ids(self._names), np.array(self._lengths, dtype=np.int64))
+
+
+def _in_threads(work: Callable[[bytes], _Part | None], blocks: Iterator[bytes]) -> Iterator[Any]:
+    """The results for all blocks in order; few blocks are in memory at a time."""
+    first = next(blocks, None)
+    second = next(blocks, None)
+    if first is None or second is None:
+        yield from () if first is None else (work(first),)
+        return
+    threads = os.cpu_count() or 1
+    with ThreadPoolExecutor(threads) as pool:
+        waiting = deque([pool.submit(work, first), pool.submit(work, second)])
+        for block in blocks:
+            waiting.append(pool.submit(work, block))
+            if len(waiting) > threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _part(data: bytes, names: tuple[str, ...]) -> _Part | None:
+    size, data = len(data), _single_spaces(data)
+    if not data:
+        nothing: tuple[list[str], NDArray[np.int64]] = ([], np.empty(0, np.int64))
+        none = np.empty(0)
+        return _Part(size, nothing, Ids(np.empty(0, np.int64)), none, none, nothing)
+    found = len(data[: data.find(b"\n")].split(b" "))
+    run = names is _RUN
+    names = names[:-1] if run and found == 5 else names
+    table = _table(data, names, [*names[:1], *names[2:]])
+    if table is None and run:
+        # Ranks that are no numbers say nothing.
+        table = _table(data, names, [names[0], names[2], *names[4:]])
+    if table is None:
+        return None
+    columns = {name: table.column(name).chunk(0) for name in table.column_names}
+    return _Part(
+        size,
+        _stretches(columns["query_id"]),
+        ids_or_texts(columns["doc_id"]),
+        columns["score" if run else "grade"].to_numpy(),
+        columns["rank"].to_numpy() if "rank" in columns else None,
+        _stretches(columns["tag"]) if "tag" in columns else ([""], np.array([len(table)])),
+    )
+
+
+def _table(data: bytes, names: tuple[str, ...], wanted: list[str]) -> Any:
+    """Wanted columns of lines with just these fields, single blanks between; else None."""
     import pyarrow as pa
     import pyarrow.csv as pc
 
-    numeric = names[-2] if names is _RUN else names[-1]
-    kinds = dict.fromkeys(names, pa.large_string()) | {numeric: pa.float64()}
+    coded = pa.dictionary(pa.int32(), pa.string())
+    numbers = dict.fromkeys(("rank", "score", "grade"), pa.float64())
+    kinds = {"query_id": coded, "tag": coded, "doc_id": pa.string(), **numbers}
     try:
-        table = pc.read_csv(
-            pa.BufferReader(_single_spaces(data)),
-            read_options=pc.ReadOptions(column_names=names),
+        return pc.read_csv(
+            pa.BufferReader(data),
+            read_options=pc.ReadOptions(
+                column_names=names, use_threads=False, block_size=len(data) + 1
+            ),
             parse_options=pc.ParseOptions(
                 delimiter=" ", quote_char=False, double_quote=False, escape_char=False
             ),
             convert_options=pc.ConvertOptions(
-                column_types=kinds, null_values=[], strings_can_be_null=False
+                column_types=kinds,
+                include_columns=wanted,
+                null_values=[],
+                strings_can_be_null=False,
             ),
         )
     except pa.ArrowInvalid:
         return None
-    return {name: table.column(name) for name in names}
+
+
+def _stretches(column: Any) -> tuple[list[str], NDArray[np.int64]]:
+    codes = column.indices.to_numpy()
+    starts = np.append(0, np.flatnonzero(codes[1:] != codes[:-1]) + 1)
+    names = column.dictionary.to_pylist()
+    return [names[code] for code in codes[starts].tolist()], np.diff(np.append(starts, len(codes)))
 
 
 def _single_spaces(data: bytes) -> bytes:
-    """Every run of blanks as one space, none at either end of a line."""
+    """Every run of blanks as one space, none at either end of a line, and no blank line."""
+    blank = np.frombuffer(data, np.uint8) <= 32
+    others = any(other in data for other in (b"\t", b"\r", b"\v", b"\f"))
+    if not (others or blank[0] or bool((blank[1:] & blank[:-1]).any())):
+        return data
     for other in (b"\t", b"\r", b"\v", b"\f"):
-        if other in data:
-            data = data.replace(other, b" ")
+        data = data.replace(other, b" ")
     while b"  " in data:
         data = data.replace(b"  ", b" ")
-    return data.replace(b" \n", b"\n").replace(b"\n ", b"\n").strip(b" ")
+    data = data.replace(b" \n", b"\n").replace(b"\n ", b"\n").strip(b" ")
+    return data.lstrip(b"\n")
 
 
-def _slow(path: Path, data: bytes, names: tuple[str, ...]) -> tuple[dict[str, Any], list[int]]:
+def _slow(path: Path, names: tuple[str, ...]) -> tuple[dict[str, Any], list[int]]:
     """Columns line by line; raises one error for all faults.
 
     A line that starts with "#" is a comment, unless it looks like a result of a query "#1": no
@@ -131,6 +267,7 @@ def _slow(path: Path, data: bytes, names: tuple[str, ...]) -> tuple[dict[str, An
     numbers: list[float] = []
     lines: list[int] = []
     faults = Faults(path)
+    data = read_text(path)
     decode(path, data)
     for line_number, line in enumerate(data.split(b"\n"), 1):
         # Bytes split at ASCII blanks only: a no-break space is part of an id.
@@ -154,8 +291,15 @@ def _slow(path: Path, data: bytes, names: tuple[str, ...]) -> tuple[dict[str, An
         lines.append(line_number)
     faults.settle(_other_kind(faults, run))
     columns: dict[str, Any] = {n: [r[i] for r in rows] for i, n in enumerate(names[:at])}
-    if run and all(len(row) == 6 for row in rows):
-        columns["tag"] = [row[5].strip() for row in rows]
+    each = np.ones(len(rows), dtype=np.int64)
+    columns["query_id"] = Stretches(ids(columns["query_id"], what="query ids"), each)
+    if run:
+        tags = [row[5].strip() if len(row) == 6 else "" for row in rows]
+        columns["tag"] = Stretches(ids(tags), each)
+        try:
+            columns["rank"] = np.array([number(rank) for rank in columns["rank"]])
+        except ValueError:
+            del columns["rank"]
     columns[names[at]] = np.array(numbers)
     return columns, lines
 
@@ -184,39 +328,33 @@ def _distances(path: Path, scores: Any) -> NDArray[np.float64]:
 
 
 def _compare_ranks(path: Path, records: Records, options: Options) -> None:
-    """Warn where the rank column contradicts the scores (which decide, as in trec_eval)."""
-    try:
-        ranks = _as_floats(records.columns["rank"])
-    except ValueError:
+    """Warn where the rank column contradicts the scores."""
+    if "rank" not in records.columns:
         return
-    scores = _as_floats(records.columns["score"])
-    if options.space is L2:
-        scores = -scores
-    queries, rows, _ = group_rows(records.columns["query_id"])
-    order = np.lexsort((ranks, rows))
-    rows, ranks, scores = rows[order], ranks[order], scores[order]
-    against = (rows[1:] == rows[:-1]) & (ranks[1:] > ranks[:-1]) & (scores[1:] > scores[:-1])
+    rising = Ordering(None, options.space, options.lower_is_better).rising
+    queries, offsets, together = grouped_stretches(
+        records.columns["query_id"].heads, records.columns["query_id"].lengths
+    )
+    ranks, scores = (taken(records.columns[name], together) for name in ("rank", "score"))
+    by_rank = Ordering("rank").of(offsets, queries, None, ranks)
+    ranks, scores = taken(ranks, by_rank), taken(scores, by_rank)
+    against = scores[1:] < scores[:-1] if rising else scores[1:] > scores[:-1]
+    against &= ranks[1:] > ranks[:-1]
+    against[offsets[1:-1] - 1] = False
     if against.any():
+        rows = np.searchsorted(offsets, np.flatnonzero(against), side="right")
+        decides = {"rank": "ranks decide", "file": "the order of the file decides"}
         warnings.warn(
-            f"{path}: ranks disagree with scores in {len(np.unique(rows[1:][against])):,} of "
-            f"{len(queries):,} queries; scores decide",
+            f"{path}: ranks disagree with scores in {len(np.unique(rows)):,} of "
+            f"{len(queries):,} queries; {decides.get(options.order or '', 'scores decide')}",
             SemrecallWarning,
             stacklevel=3,
         )
 
 
-def _as_floats(column: Any) -> NDArray[np.float64]:
-    """A column of numbers or of their texts; ValueError where it holds something else."""
-    if hasattr(column, "cast"):
-        column = column.cast("float64").to_numpy()
-    return np.asarray(column, dtype=np.float64)
-
-
-def _only_tag(column: Any) -> str | None:
-    distinct = (
-        column.unique().to_pylist() if hasattr(column, "unique") else [*dict.fromkeys(column)]
-    )
-    return distinct[0] if len(distinct) == 1 else None
+def tags_of(records: Records) -> list[str]:
+    """The distinct tags of the lines, in order."""
+    return [*dict.fromkeys(str(tag) for tag in records.columns["tag"].heads)]
 
 
 # -- writing --------------------------------------------------------------------------------
