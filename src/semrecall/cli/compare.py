@@ -53,7 +53,9 @@ _SETTINGS = ("baseline", "test", "correction", "interval", "margin", "seed", "co
 )
 @click.option("--load", type=FILE, metavar="FILE", help="Start from a saved comparison.")
 @click.option(
-    "--fail-if-worse", is_flag=True, help="Exit with 1 when a run is significantly worse."
+    "--fail-if-worse",
+    is_flag=True,
+    help="Exit with 1 when a run is significantly worse than the baseline, or an earlier run.",
 )
 @click.option(
     "--format",
@@ -92,12 +94,13 @@ def command(ctx: click.Context, /, **given: Any) -> None:
 def _comparison(ctx: click.Context, given: dict[str, Any]) -> Comparison:
     from semrecall.errors import InputError
     from semrecall.evaluate import Comparison, compare
+    from semrecall.text import plural
 
     chosen = {name: given[name] for name in _SETTINGS}
     if not given["load"]:
         if len(given["runs"]) < 2:
             raise InputError(
-                f"{len(given['runs'])} runs to compare; expected at least two",
+                f"{plural(len(given['runs']), 'run')} to compare; expected at least two",
                 hint="name their files, or --load a saved comparison to add to",
             )
         return compare(evaluated(given), **chosen)
@@ -136,10 +139,8 @@ def _show(comparison: Comparison, format: str, moved: int | None) -> None:  # no
     else:
         _show_markdown(comparison)
     if moved is not None:
-        click.echo(
-            f"\n{'' if format == 'table' else '**'}the queries that moved most"
-            f"{'' if format == 'table' else '**'}\n"
-        )
+        heading = "the queries that moved most"
+        click.echo(f"\n{heading}\n" if format == "table" else f"\n**{heading}**\n")
         print_rows(found, format)
 
 
@@ -169,7 +170,8 @@ def _moved(comparison: Comparison, n: int) -> list[dict[str, Any]]:
     return [
         {
             "measure": measure,
-            "query": query.query,
+            # An id, and no count with its thousands marked.
+            "query": str(query.query),
             "baseline": baseline,
             "its value": query.baseline,
             "run": run,

@@ -110,7 +110,8 @@ def _show(result: Result, format: str, per_query: bool, failed: list[str]) -> No
             whole["per_query"] = document.per_query(result)
         print_rows([], "json", document=whole)
     elif per_query:
-        print_rows(document.per_query(result), format)
+        # Ids are no counts, whose thousands would be marked.
+        print_rows([r | {"query": str(r["query"])} for r in document.per_query(result)], format)
     elif format == "table":
         click.echo(str(result))
     else:

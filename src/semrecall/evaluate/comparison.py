@@ -27,6 +27,7 @@ from semrecall.stats.compare import PERMUTATIONS, TESTS, paired_differences
 from semrecall.stats.groups import LABELLINGS
 from semrecall.stats.intervals import RESAMPLES, check_confidence
 from semrecall.stats.multiple import CORRECTIONS
+from semrecall.text import plural
 
 if TYPE_CHECKING:
     from semrecall.data import Judgments
@@ -82,17 +83,21 @@ class Comparison:
 
     def __post_init__(self) -> None:
         if len(self.runs) < 2:
-            raise InputError(f"{len(self.runs)} run to compare; expected at least two")
+            raise InputError(f"{plural(len(self.runs), 'run')} to compare; expected at least two")
         if not self.measures:
             raise MeasureError("no measure to compare runs by; expected at least one")
+        if self.baseline is not None and self.baseline not in self.runs:
+            raise InputError(
+                f"the baseline {self.baseline!r} is none of the runs",
+                hint=did_you_mean(self.baseline, self.runs),
+            )
         for what, name, known in (
-            ("run as baseline", self.baseline, self.runs),
             ("test", self.test, TESTS),
             ("correction", self.correction, CORRECTIONS),
             ("interval", self.interval, INTERVALS),
         ):
-            if name is not None and name not in known:
-                raise InputError(f"unknown {what}: {name!r}", hint=did_you_mean(name, known))
+            if name not in known:
+                raise InputError(f"unknown {what} {name!r}", hint=did_you_mean(name, known))
         check_confidence(self.confidence)
         if self.margin is not None and not (self.margin > 0 and math.isfinite(self.margin)):
             raise InputError(f"margin is {self.margin}; expected a number above 0")
