@@ -77,6 +77,10 @@ def test_a_rare_coincidence_is_no_reason():
     assert difference(ids(left), ids([7, 8])) is None
 
 
+def test_ids_of_which_nothing_is_left_do_not_match():
+    assert difference(ids(["-", "--"]), ids(["{}", "---"])) is None
+
+
 @given(st.sets(st.integers(0, 10**6), min_size=1, max_size=30), st.integers(8, 12))
 def test_padded_numbers_lack_their_zeros(numbers, width):
     padded = [str(n).zfill(width) for n in numbers]

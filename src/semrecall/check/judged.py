@@ -117,7 +117,7 @@ def _judged_share(name: str, run: Run, judgments: Judgments) -> Iterator[Finding
     documents, judged = unify(part.documents, judgments.documents)
     owner, judged_queries = unify(part.queries[row_numbers(part.offsets)], judgments.queries)
     graded = ~np.isnan(judgments.grades)
-    known = _pairs(owner, documents, judged_queries[graded], judged[graded]) & part.valid
+    known = _pairs(owner, documents, judged_queries[graded], judged[graded])
     rank = np.arange(len(known)) - part.offsets[row_numbers(part.offsets)]
     k = run.depth
     at = part.valid & (rank < k)

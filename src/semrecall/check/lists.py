@@ -167,7 +167,9 @@ def _scores(name: str, run: Run, space: Space | None) -> Iterator[Finding]:
         return
     rows = row_numbers(run.offsets)[run.valid]
     scores = run.flat_scores[run.valid]
-    steps = np.diff(scores)[rows[1:] == rows[:-1]]
+    with np.errstate(invalid="ignore"):
+        steps = np.diff(scores)[rows[1:] == rows[:-1]]
+    steps[np.isnan(steps)] = 0.0  # from one infinite score to the next
     owner = rows[1:][rows[1:] == rows[:-1]]
     if len(steps) == 0:
         return

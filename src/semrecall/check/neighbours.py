@@ -107,7 +107,7 @@ def _truth_lists(inputs: Inputs, truth: Run) -> list[_Row]:
     return [
         _Row(int(inputs.chosen[at]), at, parts[at], int(np.diff(truth.offsets[row : row + 2])[0]))
         for at, row in enumerate(inputs.rows_in(truth).tolist())
-        if len(parts[at]) and not truth.reason(row)
+        if len(parts[at])
     ]
 
 
@@ -408,10 +408,7 @@ def _ties(inputs: Inputs, space: Space) -> Iterator[Finding]:
         return
     last = nearest.flat_scores[nearest.offsets[enough] + k - 1]
     after = nearest.flat_scores[nearest.offsets[enough] + k]
-    rows = inputs.base_rows(nearest.documents[nearest.offsets[enough] + k - 1])
-    real = np.isfinite(last) & np.isfinite(after) & (rows >= 0)
-    last, after = last[real], after[real]
-    matrix = inputs.queries.require_matrix()[inputs.chosen[enough[real]]]
+    matrix = inputs.queries.require_matrix()[inputs.chosen[enough]]
     assert inputs.base_scan is not None
     scale = exact_norms(matrix) * inputs.base_scan.norm_high
     if space is COSINE:
@@ -443,6 +440,9 @@ def _tie_finding(
     after: NDArray[np.float64],
     rounding: NDArray[np.float64],
 ) -> Iterator[Finding]:
+    # A zero vector under cosine has no score.
+    known = np.isfinite(last) & np.isfinite(after)
+    last, after, rounding = last[known], after[known], rounding[known]
     n = len(last)
     if n == 0:
         return

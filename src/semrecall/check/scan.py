@@ -23,6 +23,8 @@ _SAMPLE = 4096
 UNIT = 1e-3
 #: How far from 1 a norm still looks meant to be 1.
 NEARLY = 0.05
+#: Below this norm squares may underflow in float32.
+_TINY = 1e-18
 _KEPT = 5
 
 
@@ -43,55 +45,74 @@ class Rows:
 class Duplicates:
     """Equal rows, found by a 64-bit hash of each; in bounded memory.
 
-    When there are too many hashes, those above half of the range are dropped, then those above a
-    quarter, and so on. Equal rows have equal hashes, so a group stays whole or goes whole.
+    Each distinct hash is kept once, with how many rows have it and the first two of them. Where
+    more than `limit` are distinct, those above half of the range are dropped, then those above a
+    quarter, and so on: a group of equal rows stays whole or goes whole.
     """
 
     limit: int
     halvings: int = 0
     hashes: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
-    rows: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    sizes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    first: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    second: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     _waiting: list[tuple[NDArray[np.uint64], NDArray[np.int64]]] = field(default_factory=list)
     _held: int = 0
 
     def add(self, rows: NDArray[np.int64], hashes: NDArray[np.uint64]) -> None:
-        """Take in the hashes of some rows."""
+        """Take in the hashes of some rows, whose numbers rise from call to call."""
         keep = self._low(hashes)
         self._waiting.append((hashes[keep], rows[keep]))
         self._held += int(keep.sum())
-        while self._held > self.limit:
-            self.halvings += 1
+        if self._held > self.limit:
             self._join()
-            keep = self._low(self.hashes)
-            self._waiting = [(self.hashes[keep], self.rows[keep])]
-            self._held = int(keep.sum())
 
     def _low(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        if self.halvings == 0:
-            return np.ones(len(hashes), dtype=bool)
-        return np.asarray(hashes < np.uint64(1 << (64 - self.halvings)))
+        return np.asarray(hashes <= np.uint64((1 << 64 - self.halvings) - 1))
 
     def _join(self) -> None:
-        if self._waiting:
-            self.hashes = np.concatenate([h for h, _ in self._waiting])
-            self.rows = np.concatenate([r for _, r in self._waiting])
+        """Put what waits beside the rest, each hash once, and halve while there are too many."""
+        new = len(self.hashes), sum(len(hashes) for hashes, _ in self._waiting)
+        hashes = np.concatenate([self.hashes, *(h for h, _ in self._waiting)])
+        first = np.concatenate([self.first, *(r for _, r in self._waiting)])
+        sizes = np.concatenate([self.sizes, np.ones(new[1], np.int64)])
+        second = np.concatenate([self.second, np.full(new[1], -1)])
+        # Stable, so that earlier rows stand first among equal hashes.
+        order = np.argsort(hashes, kind="stable")
+        hashes, first, sizes, second = (v[order] for v in (hashes, first, sizes, second))
+        starts = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1])[: len(hashes)])
+        following = np.append(first[1:], -1)[starts]
+        several = np.diff(np.append(starts, len(hashes))) > 1
+        known = second[starts]
+        self.second = np.where((known < 0) & several, following, known)
+        self.hashes, self.first = hashes[starts], first[starts]
+        self.sizes = np.add.reduceat(sizes, starts) if len(starts) else sizes
+        self._waiting = []
+        while len(self.hashes) > self.limit // 2:
+            self.halvings += 1
+            keep = self._low(self.hashes)
+            for name in ("hashes", "sizes", "first", "second"):
+                setattr(self, name, getattr(self, name)[keep])
+        self._held = len(self.hashes)
 
     @property
     def share(self) -> float:
-        """The share of rows that were compared."""
+        """The share of the range of hashes that was kept."""
         return 0.5**self.halvings
 
-    def groups(self) -> list[NDArray[np.int64]] | tuple[NDArray[np.int64], ...]:
-        """Row numbers of each group of two or more equal rows, the largest group first."""
+    @property
+    def compared(self) -> int:
+        """How many rows were compared."""
         self._join()
-        order = np.argsort(self.hashes, kind="stable")
-        ordered = self.hashes[order]
-        cuts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
-        starts = np.concatenate([[0], cuts])
-        sizes = np.diff(np.append(starts, len(ordered)))
-        several = np.flatnonzero(sizes > 1)
-        several = several[np.argsort(-sizes[several], kind="stable")]
-        return [self.rows[order[starts[g] : starts[g] + sizes[g]]] for g in several.tolist()]
+        return int(self.sizes.sum())
+
+    def groups(self) -> list[tuple[int, int, int]]:
+        """(size, first row, second row) of each group of equal rows, the largest first."""
+        self._join()
+        several = np.flatnonzero(self.sizes > 1)
+        several = several[np.lexsort((self.first[several], -self.sizes[several]))]
+        columns = (column[several].tolist() for column in (self.sizes, self.first, self.second))
+        return list(zip(*columns, strict=True))
 
 
 @dataclass
@@ -212,13 +233,15 @@ class _Scanner:
     ) -> tuple[NDArray[np.bool_], NDArray[Any]]:
         """Which rows are finite, and the norms of all."""
         norms = np.sqrt(np.einsum("ij,ij->i", wide, wide))
-        suspect = np.flatnonzero(~np.isfinite(norms))
         finite = np.ones(len(block), dtype=bool)
+        # Squares beyond the range of the type are no fault of the row.
+        suspect = np.flatnonzero(~np.isfinite(norms) | (norms < _TINY))
         if len(suspect):
-            # A norm beyond float32 is no fault of the row.
             finite[suspect] = np.isfinite(block[suspect]).all(axis=1)
             norms = norms.astype(np.float64)
-            norms[suspect] = np.linalg.norm(wide[suspect].astype(np.float64), axis=1)
+            largest = np.abs(wide[suspect].astype(np.float64)).max(axis=1, initial=0.0)
+            scaled = wide[suspect] / np.where(largest > 0, largest, 1.0)[:, None]
+            norms[suspect] = largest * np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
             self.seen.bad.add(start + np.flatnonzero(~finite))
         return finite, norms
 
@@ -226,8 +249,7 @@ class _Scanner:
         seen = self.seen
         np.minimum(seen.low, wide.min(axis=0), out=seen.low)
         np.maximum(seen.high, wide.max(axis=0), out=seen.high)
-        small = np.flatnonzero(norms < 1e-18)
-        zero = small[~wide[small].any(axis=1)]
+        zero = np.flatnonzero(norms == 0)
         seen.zero.add(numbers[zero])
         if self._wide.itemsize == 8:
             beyond = np.abs(wide).max(axis=1) > np.finfo(np.float32).max
@@ -291,7 +313,7 @@ def row_hashes(rows: NDArray[Any]) -> NDArray[np.uint64]:
         padded = np.zeros((len(rows), -(-width // 8) * 8), np.uint8)
         padded[:, :width] = rows.view(np.uint8).reshape(len(rows), width)
         rows = padded
-    words = rows.view(np.uint64).reshape(len(rows), -1)
+    words = rows.view(np.uint64).reshape(len(rows), -(-width // 8))
     # Each word meets the key of its place, then every bit of it is spread over all 64 before the
     # words are added: values often differ in a few high bits only, and in two places at once.
     keys = np.random.default_rng(0x5EED).integers(0, 2**64, words.shape[1], np.uint64)

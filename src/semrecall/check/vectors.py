@@ -178,11 +178,11 @@ def _integers(name: str, vectors: Vectors, seen: Scan) -> Iterator[Finding]:
 
 def _equal_rows(name: str, seen: Scan, inputs: Inputs) -> Iterator[Finding]:
     groups = seen.duplicates.groups()
-    compared = len(seen.duplicates.hashes)
     if not groups:
         return
-    extra = sum(len(group) - 1 for group in groups)
-    largest = len(groups[0])
+    compared = seen.duplicates.compared
+    extra = sum(size - 1 for size, _, _ in groups)
+    largest = groups[0][0]
     about = "" if seen.duplicates.halvings == 0 else f" among {compared:,} sampled rows"
     found = (
         f"{plural(extra, 'row')} of the {name} ({percent(extra, compared)}) "
@@ -210,8 +210,8 @@ def _equal_rows(name: str, seen: Scan, inputs: Inputs) -> Iterator[Finding]:
         name,
         found,
         advice,
-        tuple(np.sort(groups[0])[:5].tolist()),
-        "rows of the largest group",
+        groups[0][1:],
+        "first rows of the largest group",
     )
 
 
