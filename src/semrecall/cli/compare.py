@@ -80,10 +80,10 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     done, 1 a run is worse under --fail-if-worse, 2 wrong input.
     """
     comparison = _comparison(ctx, given)
-    _show(comparison, given["format"], given["moved"])
     if given["save"]:
         comparison.save(given["save"])
         click.echo(f"wrote {given['save']}", err=True)
+    _show(comparison, given["format"], given["moved"])
     worse = [row for row in comparison.rows if row.significant and not row.better]
     if given["fail_if_worse"]:
         for row in worse:
