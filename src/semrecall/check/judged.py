@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from semrecall.check.inputs import Inputs
-from semrecall.check.report import Finding, percent, plural
+from semrecall.check.report import Finding, percent
 from semrecall.data import Judgments, Run
 from semrecall.data.ids import codes_in, unify
 from semrecall.data.rows import row_numbers
+from semrecall.text import plural
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

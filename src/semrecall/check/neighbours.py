@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from semrecall.check.inputs import Inputs
-from semrecall.check.report import Finding, percent, plural
+from semrecall.check.report import Finding, percent
 from semrecall.data import Run
 from semrecall.data.rows import row_numbers
 from semrecall.space import COSINE, IP, L2, Space, exact_norms
+from semrecall.text import plural
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

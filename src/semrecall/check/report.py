@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from semrecall.data.frames import to_library
 
-__all__ = ["Finding", "Level", "Report", "percent", "plural"]
+__all__ = ["Finding", "Level", "Report", "percent"]
 
 Level = Literal["error", "warning", "note"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")
@@ -137,11 +137,6 @@ class Report:
     def to_frame(self, library: str = "pandas") -> Any:
         """A frame of the columns of `to_arrow`: "pandas", "polars" or "arrow"."""
         return to_library(self.to_arrow(), library)
-
-
-def plural(count: int, one: str, many: str | None = None) -> str:
-    """A count with its noun: 1 row, 2,000 rows."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def percent(part: int, whole: int) -> str:

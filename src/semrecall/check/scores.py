@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from semrecall.check.inputs import Inputs, Pairs
-from semrecall.check.report import Finding, plural
+from semrecall.check.report import Finding
+from semrecall.text import plural
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from semrecall.check.inputs import Inputs
-from semrecall.check.report import Finding, percent, plural
+from semrecall.check.report import Finding, percent
 from semrecall.check.scan import Scan
 from semrecall.data import Vectors
 from semrecall.space import L2
+from semrecall.text import plural
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
