@@ -9,9 +9,10 @@ empty string or a null is *missing*: code -1.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 import numpy as np
@@ -21,7 +22,20 @@ from semrecall.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["IdLike", "Ids", "codes_in", "concatenate", "ids", "unify"]
+__all__ = [
+    "Growing",
+    "IdLike",
+    "Ids",
+    "Numbered",
+    "Parts",
+    "Texts",
+    "codes_in",
+    "concatenate",
+    "ids",
+    "ids_of_rows",
+    "ids_or_texts",
+    "unify",
+]
 
 MISSING = -1
 _UNSIGNED_MISSING = np.iinfo(np.uint64).max
@@ -216,13 +230,20 @@ def _unwrapped(values: Any) -> Any:
         import pyarrow as pa
 
         return pa.array(values.array, from_pandas=True)
-    return values.to_numpy() if hasattr(values, "to_numpy") else list(values)
+    if hasattr(values, "to_numpy"):
+        return values.to_numpy()
+    return values if isinstance(values, list) else list(values)
 
 
 def _from_list(values: list[Any], what: str) -> Ids:
+    numbered = _numbered_rows([values])
+    if numbered is not None:
+        return numbered
     kinds = set(map(type, values))
     if all(issubclass(kind, str) for kind in kinds):
-        return _from_strings(values)
+        import pyarrow as pa
+
+        return _from_texts(pa.array(values, type=pa.large_string()))
     if all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds):
         try:
             return ids(np.array(values, dtype=np.int64))
@@ -279,7 +300,7 @@ def _from_unsigned(values: NDArray[Any]) -> Ids:
 def _from_strings(texts: list[str]) -> Ids:
     import pyarrow as pa
 
-    numbered = _numbered_list(texts)
+    numbered = _numbered_rows([texts])
     if numbered is not None:
         return numbered
     return _from_texts(pa.array(texts, type=pa.large_string()))
@@ -408,21 +429,23 @@ class Digits:
         lengths: NDArray[Any],
         numbers: NDArray[np.int64],
     ) -> bool:
-        for step, byte in enumerate(self._prefix):
-            if bool((data[starts + step] != byte).any()):
-                return False
+        """Fill in the numbers of some strings, `lengths` digits each; False where they are none."""
         for length in np.flatnonzero(np.bincount(lengths)).tolist():
-            chosen = slice(None) if lengths.min() == lengths.max() else lengths == length
-            at = starts[chosen] + len(self._prefix)
-            value: NDArray[np.int64] = np.zeros(len(at), dtype=np.int64)
+            chosen = lengths == length
+            alike = bool(chosen.all())
+            column = _column_reader(data, starts if alike else starts[chosen], alike)
+            for step, byte in enumerate(self._prefix):
+                if bool((column(step) != byte).any()):
+                    return False
+            value: NDArray[np.int64] = np.zeros(np.count_nonzero(chosen), dtype=np.int64)
             for step in range(length):
-                figure = data[at + step] - np.uint8(48)
+                figure = column(len(self._prefix) + step) - np.uint8(48)
                 if bool((figure > 9).any()):
                     return False
                 self._zeros |= step == 0 and length > 1 and bool((figure == 0).any())
                 value *= 10
                 value += figure
-            numbers[chosen] = value
+            numbers[slice(None) if alike else chosen] = value
         return True
 
     def ids(self, numbers: NDArray[np.int64]) -> Ids | None:
@@ -432,6 +455,19 @@ class Digits:
         if not self._zeros and not self.prefix:
             return Ids(numbers)
         return Ids(numbers, Numbered(self.prefix, self._longest if self._zeros else 0))
+
+
+def _column_reader(
+    data: NDArray[np.uint8], starts: NDArray[Any], alike: bool
+) -> Callable[[int], NDArray[np.uint8]]:
+    """Gives the bytes that stand so many bytes behind the starts.
+
+    alike: the strings lie one behind the other and are equally long.
+    """
+    if not alike or len(starts) < 2:
+        return lambda step: data[starts + step]
+    first, last, gap = int(starts[0]), int(starts[-1]), int(starts[1] - starts[0])
+    return lambda step: data[first + step : last + step + 1 : gap]
 
 
 def _numbered_column(column: Any) -> Ids | None:
@@ -464,18 +500,28 @@ def string_bytes(column: Any) -> tuple[NDArray[np.uint8], NDArray[Any], NDArray[
     return found, offsets[:-1], offsets[1:]
 
 
-def _numbered_list(texts: list[str]) -> Ids | None:
-    if not texts:
+def ids_of_rows(rows: Sequence[Collection[Any]], what: str = "ids") -> Ids:
+    """Like `ids`, of rows of values, end to end."""
+    rows = [row for row in rows if len(row)]
+    numbered = _numbered_rows(rows)
+    return ids(list(chain.from_iterable(rows)), what=what) if numbered is None else numbered
+
+
+def _numbered_rows(rows: Sequence[Collection[Any]]) -> Ids | None:
+    """The ids of rows that are all numbers behind a prefix; None where they are not."""
+    first = next(iter(rows[0]), None) if rows else None
+    digits = Digits(first) if isinstance(first, str) else None
+    if digits is None or not digits.fits:
         return None
-    digits = Digits(texts[0])
-    if not digits.fits:
+    try:
+        # Row by row: what was looked at a moment ago is still in the cache.
+        data = np.frombuffer("\n".join(map("\n".join, rows)).encode(), np.uint8)
+    except TypeError:
         return None
-    data = np.frombuffer("\n".join([*texts, ""]).encode(), np.uint8)
-    ends = np.flatnonzero(data == 10)
-    if len(ends) != len(texts):
+    ends = np.append(np.flatnonzero(data == 10), len(data))
+    if len(ends) != sum(map(len, rows)):
         return None
-    starts = np.append(0, ends[:-1] + 1)
-    numbers = digits.read(data, starts, ends)
+    numbers = digits.read(data, np.append(0, ends[:-1] + 1), ends)
     return None if numbers is None else digits.ids(numbers)
 
 

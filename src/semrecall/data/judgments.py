@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from semrecall.data.frames import columns_of, pick_column, to_library
-from semrecall.data.ids import Ids, ids
+from semrecall.data.ids import Ids, ids, ids_of_rows
 from semrecall.data.run import DOC_COLUMNS, QUERY_COLUMNS, _numbers
 from semrecall.errors import InputError, SemrecallWarning
 
@@ -100,9 +100,12 @@ class Judgments:
     @classmethod
     def from_dict(cls, grades: Mapping[Any, Mapping[Any, float]], *, name: str = "") -> Judgments:
         """Judgments from {query id: {document id: grade}}."""
-        pairs = [(q, d, g) for q, row in grades.items() for d, g in row.items()]
-        queries, documents, values = zip(*pairs, strict=True) if pairs else ((), (), ())
-        return cls.from_arrays(list(queries), list(documents), list(values), name=name)
+        rows = list(grades.values())
+        heads = ids(list(grades), what="query ids")
+        lengths = list(map(len, rows))
+        queries = Ids(np.repeat(heads.codes, lengths), heads.names)
+        values = [grade for row in rows for grade in row.values()]
+        return cls.from_arrays(queries, ids_of_rows(rows, "document ids"), values, name=name)
 
     @classmethod
     def from_frame(
@@ -176,7 +179,11 @@ class Judgments:
 
 def _sorted_pairs(queries: Ids, documents: Ids) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Order by pair (stable), and which sorted entries repeat the pair before them."""
-    order = np.lexsort((documents.codes, queries.codes))
+    q, d = queries.codes, documents.codes
+    rising = (q[1:] > q[:-1]) | (q[1:] == q[:-1]) & (d[1:] > d[:-1])
+    if rising.all():
+        return np.arange(len(q)), np.zeros(len(q), dtype=bool)
+    order = np.lexsort((d, q))
     q, d = queries.codes[order], documents.codes[order]
     same = np.zeros(len(order), dtype=bool)
     same[1:] = (q[1:] == q[:-1]) & (d[1:] == d[:-1])

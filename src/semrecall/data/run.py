@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from semrecall.data.frames import columns_of, pick_column, to_library
-from semrecall.data.ids import Ids, codes_in, ids, unify
+from semrecall.data.ids import Ids, codes_in, ids, ids_of_rows, unify
 from semrecall.data.rows import Rows, row_numbers
 from semrecall.errors import InputError
 from semrecall.space import Space, space
@@ -166,7 +166,7 @@ class Run:
             raise InputError("some queries have scores and some have none")
         offsets = np.concatenate([[0], np.cumsum(list(map(len, rows)))]).astype(np.int64)
         query_ids = ids(list(results), what="query ids")
-        documents = ids(list(chain.from_iterable(rows)), what="document ids")
+        documents = ids_of_rows(rows, what="document ids")
         flat = _scores_of(results, len(documents)) if rows and all(scored) else None
         wanted = None if space is None else _space(space)
         by = Ordering(order, wanted, lower_is_better).of(offsets, documents, flat)
@@ -555,7 +555,7 @@ def _flatten_ids(rows: Any) -> tuple[Ids, NDArray[np.int64]]:
         kinds = {row.dtype for row in rows if len(row)}
         if len(kinds) <= 1:
             return ids(np.concatenate(rows), what="document ids"), offsets
-    return ids([value for row in rows for value in row], what="document ids"), offsets
+    return ids_of_rows(rows, what="document ids"), offsets
 
 
 def _row(row: Any, position: int) -> Any:
