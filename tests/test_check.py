@@ -806,11 +806,11 @@ def test_queries_that_the_run_lacks():
 @pytest.mark.parametrize(
     ("base", "queries", "about"),
     [
-        (BASE[:-1], QUERIES, "rows 399 now, 400 then"),
-        (BASE.astype(np.float16), QUERIES, "dtype float16 now, float32 then"),
-        (changed(BASE, 0, 1.5), QUERIES, "same shape and type, other values"),
-        (BASE, QUERIES * 2, "same shape and type, other values"),
-        (BASE[:, :-1], QUERIES[:, :-1], "dimension 15 now, 16 then"),
+        (BASE[:-1], QUERIES, "rows 399, expected 400"),
+        (BASE.astype(np.float16), QUERIES, "dtype float16, expected float32"),
+        (changed(BASE, 0, 1.5), QUERIES, "same shape and type, but other values"),
+        (BASE, QUERIES * 2, "same shape and type, but other values"),
+        (BASE[:, :-1], QUERIES[:, :-1], "dimension 15, expected 16"),
     ],
 )
 def test_a_stale_truth(base, queries, about):

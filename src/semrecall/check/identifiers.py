@@ -12,6 +12,7 @@ from semrecall.check.report import Finding, Level, percent
 from semrecall.check.scan import Scan
 from semrecall.data import Ids, Vectors
 from semrecall.data.matching import Match, difference, match
+from semrecall.data.vectors import identity_difference, identity_of
 
 __all__ = ["findings"]
 
@@ -39,7 +40,7 @@ def _stale(inputs: Inputs) -> Iterator[Finding]:
             known = run.identity.get(part)
             if vectors is None or seen is None or not isinstance(known, Mapping):
                 continue
-            differs = _differences(known, vectors, seen)
+            differs = identity_difference(known, identity_of(vectors, seen.rows, seen.fingerprint))
             if differs:
                 yield Finding(
                     "error",
@@ -49,26 +50,6 @@ def _stale(inputs: Inputs) -> Iterator[Finding]:
                     "Use the files it was made from, or make it again from these "
                     f"({'semrecall truth' if name == 'truth' else 'semrecall search'}).",
                 )
-
-
-def _differences(known: Mapping[str, Any], vectors: Vectors, seen: Scan) -> str:
-    found = {"rows": seen.rows, "dimension": vectors.dimension, "dtype": vectors.dtype.name}
-    faults = [
-        f"{key} {_figure(value)} now, {_figure(known[key])} then"
-        for key, value in found.items()
-        if key in known and str(known[key]) != str(value)
-    ]
-    fingerprint = str(known.get("fingerprint") or "")
-    if not faults and fingerprint and fingerprint != seen.fingerprint:
-        faults.append(
-            "same shape and type, other values "
-            f"(fingerprint {seen.fingerprint[:8]} now, {fingerprint[:8]} then)"
-        )
-    return "; ".join(faults)
-
-
-def _figure(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 # -- queries --------------------------------------------------------------------------------

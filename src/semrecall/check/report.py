@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from semrecall.data.frames import to_library
+from semrecall.text import plural
 
 __all__ = ["Finding", "Level", "Report", "percent"]
 

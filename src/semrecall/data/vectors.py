@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from semrecall.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Fingerprint", "Vectors"]
+__all__ = ["Fingerprint", "Vectors", "identity_difference", "identity_of"]
 
 DTYPES = ("float64", "float32", "float16", "int8", "uint8")
 
@@ -168,6 +168,36 @@ class Vectors:
         printer = Fingerprint(self.dtype, self.dimension)
         printer.add(0, self.require_matrix())
         return printer.hexdigest()
+
+
+def identity_of(vectors: Vectors, rows: int, fingerprint: str) -> dict[str, Any]:
+    """What tells these vectors from others, as a truth remembers it."""
+    return {
+        "rows": rows,
+        "dimension": vectors.dimension,
+        "dtype": vectors.dtype.name,
+        "fingerprint": fingerprint,
+    }
+
+
+def identity_difference(known: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """In what two identities differ, in words; "" where they are of the same vectors."""
+    faults = [
+        f"{key} {_figure(found[key])}, expected {_figure(known[key])}"
+        for key in ("rows", "dimension", "dtype")
+        if key in known and key in found and str(known[key]) != str(found[key])
+    ]
+    prints = [str(identity.get("fingerprint") or "") for identity in (found, known)]
+    if not faults and all(prints) and prints[0] != prints[1]:
+        faults.append(
+            "same shape and type, but other values "
+            f"(fingerprint {prints[0][:8]}, expected {prints[1][:8]})"
+        )
+    return "; ".join(faults)
+
+
+def _figure(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 class Fingerprint:

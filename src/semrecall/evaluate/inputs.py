@@ -13,6 +13,7 @@ import numpy as np
 from semrecall.data import Ids, Judgments, Run, Vectors
 from semrecall.data.ids import concatenate, ids, unify
 from semrecall.data.matching import difference
+from semrecall.data.vectors import identity_difference, identity_of
 from semrecall.errors import InputError, MismatchError, SemrecallWarning
 from semrecall.exact import rescore
 
@@ -134,36 +135,18 @@ def _check_identity(what: str, run: Run, vectors: Mapping[str, Vectors | None]) 
         known = run.identity.get(part)
         if found is None or not isinstance(known, Mapping):
             continue
-        difference = _difference(known, found)
-        if difference:
-            faults.append(f"the {part} vectors are not those of the {what}: {difference}")
+        streamed = found.matrix is None
+        rows = known.get("rows", 0) if found.length is None else found.length
+        differs = identity_difference(
+            known, identity_of(found, rows, "" if streamed else found.fingerprint)
+        )
+        if differs:
+            faults.append(f"the {part} vectors are not those of the {what}: {differs}")
     if faults:
         raise MismatchError(
             "; ".join(faults),
             hint="use the files it was made from, or make it again from these (semrecall truth)",
         )
-
-
-def _difference(known: Mapping[str, Any], found: Vectors) -> str | None:
-    plain = {
-        "rows": found.length,
-        "dimension": found.dimension,
-        "dtype": found.dtype.name,
-    }
-    for key, value in plain.items():
-        if value is not None and key in known and str(known[key]) != str(value):
-            return f"{key} {_figure(value)}, expected {_figure(known[key])}"
-    fingerprint = known.get("fingerprint")
-    if fingerprint and found.matrix is not None and fingerprint != found.fingerprint:
-        return (
-            "same shape and type, but other values "
-            f"(fingerprint {found.fingerprint[:8]}, expected {str(fingerprint)[:8]})"
-        )
-    return None
-
-
-def _figure(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _check_spaces(parts: Mapping[str, Run], truth: Run | None) -> None:

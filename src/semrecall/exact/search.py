@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semrecall.data import Ids, Run, Vectors
-from semrecall.data.vectors import Fingerprint
+from semrecall.data.vectors import Fingerprint, identity_of
 from semrecall.errors import InputError, MismatchError, SemrecallWarning
 from semrecall.exact.chunk import ChunkPass, TooMany
 from semrecall.exact.filters import Filter
@@ -301,8 +301,8 @@ class _Search:
         return {
             "space": self.space.name,
             "k": self.k,
-            "base": _identity_of(self.base, rows, fingerprint),
-            "queries": _identity_of(self.queries, len(self.queries), self.queries.fingerprint),
+            "base": identity_of(self.base, rows, fingerprint),
+            "queries": identity_of(self.queries, len(self.queries), self.queries.fingerprint),
             "filter": None if self.filter is None else self.filter.fingerprint,
             "left_out_rows": len(set(self._left_out)),
             "zero_rows": len(set(self._zero_rows)),
@@ -315,30 +315,19 @@ class _Search:
             shown = ", ".join(map(str, bad[:5])) + (", ..." if len(bad) > 5 else "")
             _say(f"{plural(len(bad), 'base row')} left out, with NaN or infinity: {shown}")
         if zero_rows:
-            _say(
-                f"{plural(zero_rows, 'base row')} without a score: zero vectors have none under cosine"
-            )
+            counted = plural(zero_rows, "base row")
+            _say(f"{counted} without a score: zero vectors have none under cosine")
         for reason in (_BAD, _ZERO):
             rows = [i for i, r in enumerate(self._reasons) if r == reason]
             if rows:
                 shown = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
-                _say(
-                    f"{plural(len(rows), 'query', 'queries')} without neighbours ({reason}): {shown}"
-                )
+                counted = plural(len(rows), "query", "queries")
+                _say(f"{counted} without neighbours ({reason}): {shown}")
         if cut:
             _say(
                 f"{plural(cut, 'query', 'queries')} with more than {self.most_ties:,} ties with "
                 f"neighbour {self.k}; the rest of the ties, by id, are not in the truth"
             )
-
-
-def _identity_of(vectors: Vectors, rows: int, fingerprint: str) -> dict[str, Any]:
-    return {
-        "rows": rows,
-        "dimension": vectors.dimension,
-        "dtype": vectors.dtype.name,
-        "fingerprint": fingerprint,
-    }
 
 
 def _say(message: str) -> None:
