@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -584,6 +586,35 @@ def test_our_comparison_of_real_runs_is_that_of_the_official_values(shared, offi
         assert row.n == other.n == 43
         assert row.significant
     assert ours.moved("nDCG@10", 1)[0].query == 962179
+
+
+def test_the_page_on_comparing_tells_what_is_found(official):
+    page = (Path(__file__).parents[1] / "docs" / "comparing.md").read_text(encoding="utf-8")
+    four = {
+        run: replace(official[run][1], measure="nDCG@10")
+        for run in ("bm25base_p", "ms_duet_passage", "p_bert", "idst_bert_p2")
+    }
+    table = str(Comparison.from_scores(four)).split("\n\nletters")[0]
+    assert f"```text\n{table}\n```" in page
+    every = Comparison.from_scores({run: found[1] for run, found in official.items()})
+    flat = " ".join(page.split())
+
+    def found(**settings):
+        return sum(row.significant for row in every.replace(**settings).rows)
+
+    plain, bh, holm, bonferroni = (
+        found(correction=c) for c in ("none", "bh", "holm", "bonferroni")
+    )
+    assert (
+        f"All {len(official)} official runs of that year make {len(every.rows)} pairs: {plain} "
+        f"have p < 0.05 uncorrected, {bh} by Benjamini-Hochberg, {holm} by Holm, {bonferroni} by "
+        "Bonferroni"
+    ) in flat
+    tests = [found(test=test) for test in ("randomisation", "t", "wilcoxon", "sign")]
+    assert "they find {}, {}, {} and {} differences".format(*tests) in flat
+    sizes = [(abs(row.difference), row.significant) for row in every.rows]
+    smallest, largest = min(d for d, s in sizes if s), max(d for d, s in sizes if not s)
+    assert f"by Holm is {smallest:.3f}, and one of {largest:.3f} is not" in flat
 
 
 def test_all_official_runs_in_one_table(official):

@@ -93,6 +93,18 @@ def test_any_spelling_of_a_measure_finds_its_values():
     assert "recall@4" in str(error.value.hint)
 
 
+def test_shares_of_queries_have_wilson_intervals():
+    # Ten of ten: n / (n + z^2) = 10 / 13.8415. The bootstrap would say 1 to 1.
+    exact = Run.from_arrays([[i] for i in range(10)], k=1)
+    result = evaluate(exact, ["one@1", "robustness@1", "recall@1"], truth=exact)
+    for name in ("one@1", "robustness@1", "recall@1"):
+        assert result.interval(name) == pytest.approx((0.722467, 1.0), abs=1e-6)
+    assert "intervals: Wilson, as values are 0 or 1: one@1, robustness@1, recall@1" in str(result)
+    # For k above 1 recall is no share, whatever its values.
+    deep = Run.from_arrays([[i, i + 100] for i in range(10)], k=2)
+    assert evaluate(deep, "recall@2", truth=deep).interval("recall@2") == (1.0, 1.0)
+
+
 def test_intervals_are_seeded_and_ordered():
     rng = np.random.default_rng(1)
     ids = np.arange(300).reshape(30, 10)
