@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from semrecall.abstention import abstention
     from semrecall.benchmark import build, codes_truth, search
     from semrecall.check import check
     from semrecall.data import Cost, Judgments, Run, Scores, Vectors
@@ -36,6 +37,7 @@ _HOME = {
     "SemrecallError": "errors",
     "SemrecallWarning": "errors",
     "Vectors": "data",
+    "abstention": "abstention",
     "build": "benchmark",
     "check": "check",
     "codes_truth": "benchmark",
@@ -67,6 +69,7 @@ __all__ = [
     "SemrecallWarning",
     "Vectors",
     "__version__",
+    "abstention",
     "build",
     "check",
     "codes_truth",

@@ -26,6 +26,7 @@ COMMANDS: dict[str, str] = {
     "pool": "List unjudged pairs, those first that could change most.",
     "compare": "Compare runs: differences, how sure they are, and which queries moved.",
     "split": "Divide queries into development and test, and store who is where.",
+    "abstention": "Show whether a score threshold tells queries without an answer from the rest.",
     "tolerance": "Four ways to choose the tolerance x of tolerant recall.",
     "check": "Name what is wrong with data before it costs a day.",
     "convert": "Turn a file of vectors, results or judgments into another format.",

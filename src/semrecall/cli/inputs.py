@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from semrecall.cli.labels import LABEL_OPTIONS, label_settings, note_use
+
 if TYPE_CHECKING:
     from semrecall.data import Judgments, Run
     from semrecall.evaluate import Result
@@ -79,6 +81,7 @@ _OPTIONS = (
         show_default=True,
         help="A NaN score in a file.",
     ),
+    *LABEL_OPTIONS,
 )
 
 
@@ -95,7 +98,8 @@ def evaluated(given: dict[str, Any], also: Sequence[str] = ()) -> Result:
 
     runs, truth, judgments, codes = _read(given)
     wanted = list(given["measures"]) or _default_measures(runs, truth, judgments, given)
-    return evaluate(
+    settings = label_settings(given)
+    result = evaluate(
         runs,
         [*wanted, *also],
         truth=truth,
@@ -106,9 +110,12 @@ def evaluated(given: dict[str, Any], also: Sequence[str] = ()) -> Result:
         by=given["by"],
         codes=codes,
         deleted=_deleted(given["deleted"]),
+        **settings,
         seed=given["seed"],
         confidence=given["confidence"],
     )
+    note_use(given, result)
+    return result
 
 
 def _read(given: dict[str, Any]) -> tuple[list[Run], Run | None, Judgments | None, Run | None]:
@@ -157,7 +164,10 @@ def _default_measures(
     """What the files allow: the three recalls with a truth, else the usual of a ranked list."""
     depth = max((run.depth for run in runs), default=0) or 10
     if truth is None:
-        return [] if judgments is None else ["nDCG@10", "RR@10", f"R@{depth}"]
+        of_spans = [f"{name}@{min(depth, 10)}" for name in ("SpanR", "SpanP", "SpanIoU")]
+        spans = of_spans if given["spans"] else []
+        judged = judgments is not None or spans
+        return [*spans, "nDCG@10", "RR@10", f"R@{depth}"] if judged else []
     k = min(depth, truth.depth) or 1
     names = [f"recall@{k}"]
     if judgments is not None:

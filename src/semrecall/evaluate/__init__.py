@@ -6,13 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from semrecall.data import Judgments, Run
+from semrecall.data.classes import ClassConflicts
+from semrecall.data.spans import DEFAULT_RULE, Chunks, Overlap, Spans
 from semrecall.errors import InputError
 from semrecall.evaluate.comparison import Comparison, Moved
 from semrecall.evaluate.inputs import Inputs, named_runs
+from semrecall.evaluate.labels import judged_spans, merge, restrict, set_apart
 from semrecall.evaluate.paired import Gap, Paired
 from semrecall.evaluate.result import Missed, Result, RunCounts, Summary
 from semrecall.evaluate.slices import Slice
 from semrecall.evaluate.split import LossSplit
+from semrecall.evaluate.unjudged import Unjudged
 from semrecall.evaluate.values import Evaluation, chosen_measures
 from semrecall.measures import Measure
 
@@ -27,6 +31,7 @@ __all__ = [
     "RunCounts",
     "Slice",
     "Summary",
+    "Unjudged",
     "compare",
     "evaluate",
 ]
@@ -44,6 +49,14 @@ def evaluate(
     by: str | Sequence[str] = (),
     codes: Run | None = None,
     deleted: Any = None,
+    only: Any = None,
+    drop_self: bool = False,
+    same_as: Any = None,
+    same_conflicts: ClassConflicts = "max",
+    unanswerable: Any = None,
+    spans: Spans | None = None,
+    chunks: Chunks | None = None,
+    overlap: str | Overlap = DEFAULT_RULE,
     seed: int = 0,
     confidence: float = 0.95,
 ) -> Result:
@@ -58,11 +71,21 @@ def evaluate(
     by: names of columns to slice by; "sn" is the number of semantic neighbours.
     codes: the run of exact search over the quantised vectors; splits each loss in two.
     deleted: ids of documents that exist no more; they leave truth and judgments.
+    only: ids of the queries to score, e.g. a part of a split; the others are set aside.
+    drop_self: leave out documents whose id equals the query id.
+    same_as: which documents are the same (Classes, {id: id it is the same as}, or pairs of ids);
+        they count once. same_conflicts: grades that differ within a class: "max" takes the
+        highest, with a warning, "error" refuses.
+    unanswerable: ids of queries known to have no answer, kept apart from the means of measures by
+        judgments; else a column `answerable` of `columns` says so.
+    spans, chunks: labels on spans of documents, and the chunks that were searched; without
+        judgments, those follow by the rule `overlap` (see `judge_chunks`).
     seed, confidence: of the bootstrap intervals.
 
     Raises MismatchError where inputs do not belong together, MeasureError for a measure that is
     unknown or needs what was not given.
     """
+    judgments = judged_spans(spans, chunks, overlap, judgments)
     inputs = Inputs(named_runs(runs), truth, judgments, codes)
     if truth is None and judgments is None:
         raise InputError(
@@ -72,11 +95,20 @@ def evaluate(
     wanted = chosen_measures(measures, truth, judgments)
     if not 0 < confidence < 1:
         raise InputError(f"confidence is {confidence}; expected a number between 0 and 1")
-    inputs.check()
+    if only is not None:
+        restrict(inputs, only)
+    if same_as is None:
+        inputs.check()
     if deleted is not None:
         inputs.drop(deleted)
     if base is not None or queries is not None:
         inputs.rescore(base, queries)
+    merge(inputs, without_self=drop_self, same_as=same_as, same_conflicts=same_conflicts)
+    if same_as is not None:
+        # Ids that do not meet by name may meet as classes.
+        inputs.check()
+    set_apart(inputs, unanswerable, columns)
+    inputs.spans = None if spans is None or chunks is None else (spans, chunks)
     evaluation = Evaluation(inputs, wanted)
     slices = evaluation.slices(columns, [by] if isinstance(by, str) else list(by))
     return Result(

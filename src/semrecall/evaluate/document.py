@@ -49,6 +49,7 @@ def document(result: Result) -> dict[str, Any]:
             }
             for split in result.splits
         ],
+        "unjudged": [asdict(row) for row in result.unjudged],
         "notes": list(result.notes),
     }
 

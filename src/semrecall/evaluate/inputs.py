@@ -13,6 +13,7 @@ import numpy as np
 from semrecall.data import Ids, Judgments, Run, Vectors
 from semrecall.data.ids import concatenate, ids, unify
 from semrecall.data.matching import difference
+from semrecall.data.spans import Chunks, Spans
 from semrecall.data.vectors import identity_difference, identity_of
 from semrecall.errors import InputError, MismatchError, SemrecallWarning
 from semrecall.exact import rescore
@@ -22,13 +23,20 @@ __all__ = ["Inputs", "named_runs"]
 
 @dataclass
 class Inputs:
-    """What is compared: runs by name, truth, judgments, and a run over the quantised codes."""
+    """What is compared: runs by name, truth, judgments, and a run over the quantised codes.
+
+    unanswerable: queries known to have no answer. spans: labelled spans, and the chunks searched.
+    unmerged: the runs before documents that are the same became one.
+    """
 
     runs: dict[str, Run]
     truth: Run | None
     judgments: Judgments | None
     codes: Run | None
     deleted: Ids | None = None
+    unanswerable: Ids | None = None
+    spans: tuple[Spans, Chunks] | None = None
+    unmerged: dict[str, Run] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def parts(self) -> dict[str, Run]:

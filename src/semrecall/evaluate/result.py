@@ -26,6 +26,7 @@ from semrecall.stats.shares import wilson_interval
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from semrecall.evaluate.unjudged import Unjudged
     from semrecall.measures import Problem
     from semrecall.space import Space
 
@@ -281,6 +282,13 @@ class Result:
             return None
         # Values are ratios of whole numbers: their products with the sizes are the hits.
         return float(np.rint(values * sizes).sum() / sizes.sum())
+
+    @cached_property
+    def unjudged(self) -> tuple[Unjudged, ...]:
+        """What unjudged results could make of each mean; empty where all results are judged."""
+        from semrecall.evaluate.unjudged import unjudged
+
+        return unjudged(self)
 
     # -- one query ------------------------------------------------------------------------
 

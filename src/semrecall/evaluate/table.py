@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from semrecall.evaluate.unjudged import unjudged_lines
 from semrecall.text import aligned, display_width, number, plural, share, shortened
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def text(result: Result) -> str:
         lines += ["", f"by {column}{about}"]
         lines += _block(result, result.summary(by=column))
     lines += _split(result)
+    lines += unjudged_lines(result)
     lines += ["", *remarks(result)]
     return "\n".join(line.rstrip() for line in lines)
 

@@ -12,6 +12,7 @@ from semrecall.data import Ids, Judgments, Run, Scores
 from semrecall.data.ids import unify
 from semrecall.errors import InputError, MeasureError
 from semrecall.evaluate.inputs import Inputs
+from semrecall.evaluate.labels import apart, with_spans
 from semrecall.evaluate.result import RunCounts, leading_k
 from semrecall.evaluate.slices import SN, Semantic, Slice, column_slices
 from semrecall.evaluate.split import LossSplit
@@ -57,10 +58,11 @@ class Evaluation:
         self.inputs, self.measures = inputs, list(measures)
         self._require_depth()
         self.problems: dict[str, Problem] = {
-            name: self._align(run) for name, run in inputs.runs.items()
+            name: with_spans(self._align(run), inputs.unmerged[name], inputs.spans)
+            for name, run in inputs.runs.items()
         }
         self.scores: dict[tuple[str, str], Scores] = {
-            (name, str(measure)): measure.values(problem)
+            (name, str(measure)): apart(measure, measure.values(problem), inputs.unanswerable)
             for name, problem in self.problems.items()
             for measure in self.measures
         }
@@ -164,7 +166,9 @@ class Evaluation:
             return ()
         if truth is None:
             raise InputError("the split of the loss needs truth beside the run over the codes")
-        exact, coded = self._align(truth), self._align(codes)
+        exact, coded = (
+            with_spans(self._align(run), run, self.inputs.spans) for run in (truth, codes)
+        )
         found = []
         for measure in self.measures:
             best, quantised = measure.values(exact), measure.values(coded)

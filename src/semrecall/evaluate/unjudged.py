@@ -1,0 +1,86 @@
+"""What the unjudged results could make of each measure, beside its value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from semrecall.measures.bounds import (
+    highest_grade,
+    is_bounded,
+    relevance_bounds,
+    unjudged_results,
+)
+from semrecall.text import aligned, number, share, shortened
+
+if TYPE_CHECKING:
+    from semrecall.evaluate.result import Result
+
+__all__ = ["Unjudged", "unjudged", "unjudged_lines"]
+
+
+@dataclass(frozen=True)
+class Unjudged:
+    """A mean and its bounds: what it would be for any labels of the unjudged results.
+
+    low, high: means of `relevance_bounds` over the queries with a value. grade: what an unjudged
+    result has where it is taken to be relevant. judged: mean share of the results looked at that
+    is judged, over the same queries.
+    """
+
+    run: str
+    measure: str
+    low: float
+    mean: float
+    high: float
+    judged: float
+    grade: float
+
+
+def unjudged(result: Result) -> tuple[Unjudged, ...]:
+    """The bounds of every measure that has them, for the runs with an unjudged result."""
+    found = []
+    for measure in result.measures:
+        if not is_bounded(measure):
+            continue
+        for run in result.runs:
+            problem, scores = result.problems[run], result.scores[run, str(measure)]
+            use = scores.defined
+            count = np.count_nonzero(unjudged_results(problem, measure.k), axis=1)
+            total = np.count_nonzero(problem.found[:, : measure.k] >= 0, axis=1)
+            if not count[use].any():
+                continue
+            grade = max(highest_grade(problem), measure.rel)
+            low, high = relevance_bounds(problem, measure, grade=grade)
+            some = use & (total > 0)
+            found.append(
+                Unjudged(
+                    run=run,
+                    measure=str(measure),
+                    low=float(np.mean(low[use])),
+                    mean=scores.mean,
+                    high=float(np.mean(high[use])),
+                    judged=float(np.mean(1 - count[some] / total[some])),
+                    grade=grade,
+                )
+            )
+    return tuple(found)
+
+
+def unjudged_lines(result: Result) -> list[str]:
+    """The bounds as lines of text; none where every result is judged."""
+    if not result.unjudged:
+        return []
+    grade = max(row.grade for row in result.unjudged)
+    cells = [["", "lowest", "as scored", "highest", "judged"]]
+    for row in result.unjudged:
+        name = f"{shortened(row.run)}  {row.measure}" if len(result.runs) > 1 else row.measure
+        ends = (number(row.low), number(row.mean), number(row.high))
+        cells.append([name, *ends, share(row.judged)])
+    return [
+        "",
+        f"if unjudged results were irrelevant or of grade {grade:g}",
+        *aligned(cells, [False] + [True] * 4),
+    ]
