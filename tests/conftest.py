@@ -1,18 +1,22 @@
-"""Fixtures shared by the tests."""
+"""Fixtures shared by the tests, and when a test may be skipped."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from semrecall.errors import MissingExtra
 
 # Threads of faiss that wait by spinning slow everything down on a busy machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+OPTIONAL = {"faiss", "h5py", "matplotlib", "pandas", "polars"}
 
 settings.register_profile("default", deadline=None, derandomize=True)
 settings.load_profile("default")
@@ -31,3 +35,46 @@ def shared() -> Callable[[str], Path]:
         return path
 
     return find
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, Any, Any]:
+    """A fixture that needs a package which is not installed skips the test."""
+    return (yield from _without_extras())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, Any, Any]:
+    """So does the test itself."""
+    return (yield from _without_extras())
+
+
+def _without_extras() -> Generator[None, Any, Any]:
+    try:
+        return (yield)
+    except MissingExtra as missing:
+        pytest.skip(missing.message)
+    except ModuleNotFoundError as missing:
+        if missing.name not in OPTIONAL:
+            raise
+        pytest.skip(f"needs the package {missing.name}, which is not installed")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
+    """Where nothing is missing (SEMRECALL_FULL), a skipped test is a failed one."""
+    return _unskipped((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, Any, Any]:
+    """So is a skipped file."""
+    return _unskipped((yield))
+
+
+def _unskipped(report: Any) -> Any:
+    if os.environ.get("SEMRECALL_FULL") and report.skipped and not hasattr(report, "wasxfail"):
+        path, line, reason = report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"{path}:{line}: {reason}; SEMRECALL_FULL says that nothing is missing"
+    return report
