@@ -140,10 +140,13 @@ def test_p_does_not_depend_on_the_unit(scale):
 
 
 def test_sums_that_differ_by_rounding_are_equal():
-    # 0.1 + 0.2 - 0.3 and its like: sums that are 0 by hand. p is a share of patterns, exactly.
-    d = np.array([0.1, 0.2, -0.3] * 2 + [0.1])
-    whole = np.array([1.0, 2.0, -3.0] * 2 + [1.0])
-    assert randomisation_p(d)[0] == randomisation_p(whole)[0]
+    # 0.1 + 0.2 - 0.3 and its like: sums that are 0 by hand. Counted exactly, and drawn.
+    for repeats in (2, 10):
+        d = np.array([0.1, 0.2, -0.3] * repeats + [0.1])
+        whole = np.array([1.0, 2.0, -3.0] * repeats + [1.0])
+        assert randomisation_p(d)[0] == randomisation_p(whole)[0]
+        # No pattern has a smaller sum than 1, because there is an odd number of odd ones.
+        assert randomisation_p(d)[0] == 1.0
 
 
 # -- all tests ------------------------------------------------------------------------------------
