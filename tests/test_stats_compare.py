@@ -21,6 +21,7 @@ from semrecall.stats import (
     effect_size,
     equivalence_p,
     group_gaps,
+    groups,
     paired_differences,
     paired_p,
     paired_share_interval,
@@ -411,7 +412,7 @@ def test_t_intervals_of_few_and_equal_values():
 
 def test_gaps_by_hand():
     d = [0.5, 0.25, 0.0, 0.0, np.nan, -0.25]
-    first, second = group_gaps(d, [0, 0, 1, 1, 1, 1], 2, labellings=4000)
+    first, second = group_gaps([d], [0, 0, 1, 1, 1, 1], 2, labellings=4000)[0]
     # (0.5 + 0.25) / 2 = 0.375 against -0.25 / 3.
     assert (first.n, first.n_rest) == (2, 3)
     assert first.inside == 0.375
@@ -427,24 +428,35 @@ def test_gaps_by_hand():
 def test_gaps_are_uniform_under_the_null_and_found_otherwise():
     rng = np.random.default_rng(17)
     labels = np.repeat([0, 1, 2], [8, 20, 22])
-    p = [group_gaps(rng.normal(0.2, 1, 50), labels, 3, labellings=499)[0].p for _ in range(300)]
+    rows = rng.normal(0.2, 1, (300, 50))
+    p = [found[0].p for found in group_gaps(rows, labels, 3, labellings=499)]
     assert stats.kstest(p, "uniform").pvalue > 0.01
     shifted = rng.normal(0, 0.1, 50) - np.where(labels == 1, 0.2, 0)
-    found = group_gaps(shifted, labels, 3)
+    found = group_gaps([shifted], labels, 3)[0]
     assert found[1].p < 0.001
     assert found[1].high < 0
 
 
-def test_gaps_repeat_and_need_two_queries_a_side():
+def test_gaps_need_two_queries_a_side():
     d = np.random.default_rng(2).normal(size=30)
     labels = np.array([0] * 29 + [1])
-    alone = group_gaps(d, labels, 3, seed=5)
-    assert alone == group_gaps(d, labels, 3, seed=5) or all(math.isnan(g.p) for g in alone)
+    alone = group_gaps([d], labels, 3, seed=5)[0]
     assert math.isnan(alone[1].p)
     assert alone[1].n == 1
     assert alone[2].n == 0
     assert math.isnan(alone[2].gap)
     with pytest.raises(InputError, match="labellings is 0"):
-        group_gaps(d, labels, 2, labellings=0)
+        group_gaps([d], labels, 2, labellings=0)
     with pytest.raises(InputError, match="group numbers"):
-        group_gaps(d, labels[:3], 2)
+        group_gaps([d], labels[:3], 2)
+
+
+@pytest.mark.parametrize("chunk", [1, 500, 2**22])
+def test_gaps_depend_neither_on_the_rows_beside_nor_on_the_chunk(chunk, monkeypatch):
+    table = np.random.default_rng(19).normal(size=(4, 30))
+    table[1, 3] = table[3, 3] = np.nan
+    labels = np.arange(30) % 3
+    alone = [group_gaps([row], labels, 3, labellings=200, seed=5)[0] for row in table]
+    monkeypatch.setattr(groups, "_CHUNK", chunk)
+    assert group_gaps(table, labels, 3, labellings=200, seed=5) == alone
+    assert group_gaps(table, labels, 3, labellings=200, seed=6) != alone

@@ -19,7 +19,7 @@ from semrecall.stats.compare import (
     paired_differences,
     paired_p,
 )
-from semrecall.stats.groups import group_gaps
+from semrecall.stats.groups import GroupGap, group_gaps
 from semrecall.stats.intervals import difference_interval, resampled_means, t_interval
 from semrecall.stats.multiple import corrected
 from semrecall.stats.shares import paired_share_interval
@@ -252,11 +252,9 @@ def gap_rows(comparison: Comparison) -> list[Gap]:
     rows: list[Gap] = []
     mirrored: list[bool] = []
     for part in comparison.slices.values():
-        for measure in comparison.measures:
-            for baseline, run in comparison.pairs:
-                found = _gaps(comparison, part, measure, baseline, run)
-                mirrored += [len(found) == 2 and at == 1 for at in range(len(found))]
-                rows += found
+        for found in _gaps(comparison, part):
+            mirrored += [len(found) == 2 and at == 1 for at in range(len(found))]
+            rows += found
     own = [math.nan if twin else row.p for row, twin in zip(rows, mirrored, strict=True)]
     p = corrected(own, comparison.correction).tolist()
     for at, twin in enumerate(mirrored):
@@ -267,35 +265,42 @@ def gap_rows(comparison: Comparison) -> list[Gap]:
     ]
 
 
-def _gaps(comparison: Comparison, part: Slice, measure: str, baseline: str, run: str) -> list[Gap]:
+def _gaps(comparison: Comparison, part: Slice) -> list[list[Gap]]:
+    """For each measure and pair the gaps of all groups."""
     if len(part.groups) < 2:
         return []
-    differences = paired_differences(
-        comparison.scores[baseline, measure].values, comparison.scores[run, measure].values
-    )
+    keys = [(m, a, b) for m in comparison.measures for a, b in comparison.pairs]
+    scores = comparison.scores
     found = group_gaps(
-        differences,
+        [paired_differences(scores[a, m].values, scores[b, m].values) for m, a, b in keys],
         part.numbers,
         len(part.groups),
         labellings=comparison.labellings,
         seed=comparison.seed,
         confidence=comparison.confidence,
     )
-    sign = -1 if measure in comparison.lower_is_better else 1
     return [
-        Gap(
-            measure,
-            baseline,
-            run,
-            part.column,
-            group,
-            *one,
-            p_corrected=one.p,
-            worse=sign * one.gap < 0,
-            few=min(one.n, one.n_rest) < FEW,
-        )
-        for group, one in zip(part.groups, found, strict=True)
+        [
+            _named_gap(comparison, key, part.column, group, one)
+            for group, one in zip(part.groups, of_key, strict=True)
+        ]
+        for key, of_key in zip(keys, found, strict=True)
     ]
+
+
+def _named_gap(
+    comparison: Comparison, key: tuple[str, str, str], column: str, group: str, found: GroupGap
+) -> Gap:
+    sign = -1 if key[0] in comparison.lower_is_better else 1
+    return Gap(
+        *key,
+        column,
+        group,
+        **found._asdict(),
+        p_corrected=found.p,
+        worse=sign * found.gap < 0,
+        few=min(found.n, found.n_rest) < FEW,
+    )
 
 
 def _mean(values: NDArray[np.float64]) -> float:

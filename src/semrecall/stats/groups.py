@@ -43,10 +43,11 @@ def group_gaps(
     labellings: int = LABELLINGS,
     seed: int = 0,
     confidence: float = 0.95,
-) -> list[GroupGap]:
-    """The mean of `differences` (n,) in each group less that in the rest, one entry a group.
+) -> list[list[GroupGap]]:
+    """For each row of `differences` (m, n): its mean in each group less that in the rest.
 
     numbers: (n,) the group of each query, 0 to groups - 1. NaN differences are left out.
+    Returned are m lists of one GroupGap a group.
 
     p: queries are dealt to the groups at random, sizes kept; the share of deals with a gap at
     least as wide, the observed one counted. It tests that the group is like the rest, so a group
@@ -56,16 +57,30 @@ def group_gaps(
     check_confidence(confidence)
     if labellings < 1:
         raise InputError(f"labellings is {labellings}; expected at least 1")
-    values, labels = np.asarray(differences, dtype=np.float64), np.asarray(numbers)
-    if values.shape != labels.shape or values.ndim != 1:
-        raise InputError(f"{values.shape} differences for {labels.shape} group numbers")
-    defined = ~np.isnan(values)
-    values, labels = values[defined], labels[defined]
-    p = _dealt_p(values, labels, groups, labellings, seed)
-    return [
-        _gap(values[labels == group], values[labels != group], float(p[group]), confidence)
-        for group in range(groups)
-    ]
+    rows, labels = np.asarray(differences, dtype=np.float64), np.asarray(numbers)
+    if rows.ndim != 2 or labels.shape != rows.shape[1:]:
+        raise InputError(
+            f"differences of shape {rows.shape} for {labels.shape} group numbers; "
+            "expected (m, n) and (n,)"
+        )
+    found: list[list[GroupGap]] = [[] for _ in rows]
+    for alike, defined in _same_queries(rows):
+        values, known = rows[alike][:, defined], labels[defined]
+        for row, p in zip(alike, _dealt_p(values, known, groups, labellings, seed), strict=True):
+            one = rows[row][defined]
+            found[row] = [
+                _gap(one[known == group], one[known != group], float(p[group]), confidence)
+                for group in range(groups)
+            ]
+    return found
+
+
+def _same_queries(rows: NDArray[np.float64]) -> list[tuple[list[int], NDArray[np.bool_]]]:
+    """Rows that are defined for the same queries, and which queries these are."""
+    together: dict[bytes, list[int]] = {}
+    for at, row in enumerate(rows):
+        together.setdefault(np.isnan(row).tobytes(), []).append(at)
+    return [(alike, ~np.isnan(rows[alike[0]])) for alike in together.values()]
 
 
 def _gap(
@@ -97,27 +112,30 @@ def _welch_reach(
 
 
 def _dealt_p(
-    values: NDArray[np.float64],
+    rows: NDArray[np.float64],
     labels: NDArray[np.int64],
     groups: int,
     labellings: int,
     seed: int,
 ) -> NDArray[np.float64]:
-    n = len(values)
+    """P-values (m, groups) of rows (m, n) without NaN, by the same deals for all of them."""
+    m, n = rows.shape
     sizes = np.bincount(labels, minlength=groups)
     tested = (sizes >= 2) & (n - sizes >= 2)
-    p = np.full(groups, np.nan)
+    p = np.full((m, groups), np.nan)
     if not tested.any():
         return p
-    whole = whole_numbers(values[None, :])[0]
+    whole = whole_numbers(rows)
     member = (labels[:, None] == np.arange(groups)).astype(np.float64)
     # With the sizes fixed, the gap grows with the sum inside: how far that is from its share.
-    share = whole.sum() * sizes / n
+    share = whole.sum(axis=1)[:, None] * sizes / n
     observed = np.abs(whole @ member - share) - (n + 1)
-    extreme = np.zeros(groups, dtype=np.int64)
+    extreme = np.zeros((m, groups), dtype=np.int64)
     for order in _deals(n, labellings, seed):
-        extreme += np.count_nonzero(np.abs(whole[order] @ member - share) >= observed, axis=0)
-    p[tested] = ((extreme + 1) / (labellings + 1))[tested]
+        for row in range(m):
+            apart = np.abs(whole[row][order] @ member - share[row])
+            extreme[row] += np.count_nonzero(apart >= observed[row], axis=0)
+    p[:, tested] = ((extreme + 1) / (labellings + 1))[:, tested]
     return p
 
 
