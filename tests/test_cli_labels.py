@@ -71,6 +71,13 @@ def test_score_as_it_is(shell):
     _, out, _ = shell("score", "run.txt", "--judgments", "qrels.txt", "-m", "RR")
     assert "1 query id equals the id of the first result" in out
     assert "if unjudged results were irrelevant or of grade 1" in out
+    # q1: rank 2 of 3 (its first is unjudged), q2 as well, q3: nothing judged. 1/3 each.
+    _, out, _ = shell("score", "run.txt", "--judgments", "qrels.txt", "-m", "RR", "--format",
+                      "markdown")  # fmt: skip
+    assert (
+        "RR: 22.2% of the results are judged; the unjudged could make it 0.3333 to 1.0000 (each "
+        "irrelevant or of grade 1)"
+    ) in out
 
 
 def test_score_without_the_query_itself(shell):

@@ -103,6 +103,7 @@ def _failed(result: Result, gates: list[tuple[str, float]]) -> list[str]:
 def _show(result: Result, format: str, per_query: bool, failed: list[str]) -> None:  # noqa: A002
     from semrecall.cli.tables import print_rows
     from semrecall.evaluate import document, table
+    from semrecall.evaluate.unjudged import unjudged_sentences
 
     if format == "json":
         whole = result.to_dict() | {"failed": failed}
@@ -116,7 +117,7 @@ def _show(result: Result, format: str, per_query: bool, failed: list[str]) -> No
         click.echo(str(result))
     else:
         rows = [row for part in [None, *result.slices] for row in result.summary(by=part)]
-        notes = [] if format == "csv" else table.remarks(result)
+        notes = [] if format == "csv" else [*unjudged_sentences(result), *table.remarks(result)]
         several = len(result.runs) > 1 or format == "csv"
         titles = document.titles(with_run=several, with_group=bool(result.slices))
         print_rows([document.summary_row(row) for row in rows], format, titles=titles, notes=notes)

@@ -106,8 +106,10 @@ def _found_themselves(inputs: Inputs) -> list[str]:
     """How many queries have their own id first: a document may be the query, or not."""
     count = 0
     for run in inputs.runs.values():
-        starts = run.offsets[:-1][np.diff(run.offsets) > 0]
-        count = max(count, int(selves(run)[starts].sum()))
+        some = np.diff(run.offsets) > 0
+        first = run.documents[run.offsets[:-1][some]]
+        pairs = zip(first.strings().tolist(), run.queries[some].strings().tolist(), strict=True)
+        count = max(count, sum(document == query for document, query in pairs))
     if not count:
         return []
     equal = "query id equals" if count == 1 else "query ids equal"

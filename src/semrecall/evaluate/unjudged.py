@@ -10,15 +10,15 @@ import numpy as np
 from semrecall.measures.bounds import (
     highest_grade,
     is_bounded,
+    judged_counts,
     relevance_bounds,
-    unjudged_results,
 )
 from semrecall.text import aligned, number, share, shortened
 
 if TYPE_CHECKING:
     from semrecall.evaluate.result import Result
 
-__all__ = ["Unjudged", "unjudged", "unjudged_lines"]
+__all__ = ["Unjudged", "unjudged", "unjudged_lines", "unjudged_sentences"]
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,8 @@ def unjudged(result: Result) -> tuple[Unjudged, ...]:
         for run in result.runs:
             problem, scores = result.problems[run], result.scores[run, str(measure)]
             use = scores.defined
-            count = np.count_nonzero(unjudged_results(problem, measure.k), axis=1)
-            total = np.count_nonzero(problem.found[:, : measure.k] >= 0, axis=1)
-            if not count[use].any():
+            total, judged = judged_counts(problem, measure.k)
+            if (judged == total)[use].all():
                 continue
             grade = max(highest_grade(problem), measure.rel)
             low, high = relevance_bounds(problem, measure, grade=grade)
@@ -62,11 +61,21 @@ def unjudged(result: Result) -> tuple[Unjudged, ...]:
                     low=float(np.mean(low[use])),
                     mean=scores.mean,
                     high=float(np.mean(high[use])),
-                    judged=float(np.mean(1 - count[some] / total[some])),
+                    judged=float(np.mean(judged[some] / total[some])),
                     grade=grade,
                 )
             )
     return tuple(found)
+
+
+def unjudged_sentences(result: Result) -> list[str]:
+    """The bounds as a sentence for each measure and run."""
+    return [
+        f"{row.measure}{f' of {shortened(row.run)}' if len(result.runs) > 1 else ''}: "
+        f"{share(row.judged)} of the results are judged; the unjudged could make it "
+        f"{number(row.low)} to {number(row.high)} (each irrelevant or of grade {row.grade:g})"
+        for row in result.unjudged
+    ]
 
 
 def unjudged_lines(result: Result) -> list[str]:

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
     Whole = NDArray[np.int64]
 
-__all__ = ["highest_grade", "is_bounded", "relevance_bounds", "unjudged_results"]
+__all__ = ["highest_grade", "is_bounded", "judged_counts", "relevance_bounds"]
 
 _SETTINGS = {"rel", "gain"}
+#: Results held at a time.
+_BLOCK = 2**17
 
 
 def relevance_bounds(
@@ -70,10 +72,10 @@ def highest_grade(problem: Problem) -> float:
     return float(need(problem.judged, "judgments").grades.max(initial=1.0))
 
 
-def unjudged_results(problem: Problem, k: int | None) -> NDArray[np.bool_]:
-    """Which of the first k results are unjudged, (n, k) or narrower."""
-    found = need(problem.found_grades, "judgments")[:, :k]
-    return (problem.found[:, :k] >= 0) & np.isnan(found)
+def judged_counts(problem: Problem, k: int | None) -> tuple[Whole, Whole]:
+    """(results, judged ones) among the first k of each query, (n,) each."""
+    total = problem.found_lengths if k is None else np.minimum(problem.found_lengths, k)
+    return total, np.bincount(problem.hits.first(k).rows, minlength=len(problem))
 
 
 class _Case:
@@ -83,19 +85,16 @@ class _Case:
         self, problem: Problem, k: int | None, rel: float, gain: str, grade: float
     ) -> None:
         self.judged: Judged = need(problem.judged, "judgments")
-        self.grades: Array = need(problem.found_grades, "judgments")[:, :k]
-        self.unjudged = unjudged_results(problem, k)
+        total, _ = judged_counts(problem, k)
+        hits, width = problem.hits.first(k), int(total.max(initial=0))
+        self.grades: Array = np.full((len(problem), width), np.nan)
+        self.grades[hits.rows, hits.ranks - 1] = hits.grades
+        self.unjudged = (np.arange(width) < total[:, None]) & np.isnan(self.grades)
         self.hits = self.grades >= rel
         self.relevant: Whole = self.judged.count(rel)
         self.count: Whole = np.count_nonzero(self.unjudged, axis=1)
         self.found: Whole = np.count_nonzero(self.hits, axis=1)
         self.k, self.gain, self.grade = k, gain, grade
-
-    def ranks(self) -> Whole:
-        """Ranks of the unjudged, first to last, (n, most); 0 behind the last."""
-        most = int(self.count.max(initial=0))
-        order = np.argsort(~self.unjudged, axis=1, kind="stable")[:, :most]
-        return np.where(np.arange(most) < self.count[:, None], order + 1, 0)
 
     def gains(self, grades: Array) -> Array:
         """Gain of each grade."""
@@ -129,35 +128,63 @@ def _first(marked: NDArray[np.bool_]) -> Array:
 
 
 def _average_precision(case: _Case) -> tuple[Array, Array]:
-    """With s of the unjudged relevant, AP is highest for the first s of them, lowest for the last.
+    # A few queries at a time, which the processor's cache holds.
+    step = max(1, _BLOCK // max(case.hits.shape[1], 1))
+    parts = [
+        _average_precision_of(
+            case.hits[start : start + step],
+            case.unjudged[start : start + step],
+            case.relevant[start : start + step],
+        )
+        for start in range(0, len(case.hits), step)
+    ]
+    low, high = zip(*parts, strict=True) if parts else ((np.empty(0),), (np.empty(0),))
+    return np.concatenate(low), np.concatenate(high)
+
+
+def _average_precision_of(
+    hits: NDArray[np.bool_], unjudged: NDArray[np.bool_], relevant: Whole
+) -> tuple[Array, Array]:
+    """With s of the unjudged relevant, AP is highest for the first s, lowest for the last s.
 
     One more relevant document at rank r adds its own precision, and 1/q for each relevant rank
     q > r, whose precision rises.
     """
-    rank = np.arange(1.0, case.hits.shape[1] + 1)
-    above = np.cumsum(case.hits, axis=1)
-    total = np.where(case.hits, above / rank, 0.0).sum(axis=1)
-    inverse = np.where(case.hits, 1.0 / rank, 0.0)
+    rank = np.arange(1.0, hits.shape[1] + 1)
+    above = np.cumsum(hits, axis=1)
+    total = np.where(hits, above / rank, 0.0).sum(axis=1)
+    inverse = np.where(hits, 1.0 / rank, 0.0)
     below = inverse.sum(axis=1, keepdims=True) - np.cumsum(inverse, axis=1)
-    ranks = case.ranks()
+    ranks = _ranks(unjudged)
     at, used = np.maximum(ranks - 1, 0), ranks > 0
     own = np.take_along_axis(above, at, axis=1), np.take_along_axis(below, at, axis=1)
-    first_to_last = np.arange(1, ranks.shape[1] + 1)
-    best = np.where(used, (own[0] + first_to_last) / (at + 1.0) + own[1], 0.0)
+    s = np.arange(1, ranks.shape[1] + 1)
+    best = np.where(used, (own[0] + s) / (at + 1.0) + own[1], 0.0)
     alone = np.where(used, (own[0] + 1) / (at + 1.0) + own[1], 0.0)
     added = np.where(used, 1.0 / (at + 1.0), 0.0)
     later = np.cumsum(added[:, ::-1], axis=1)[:, ::-1] - added
-    return _extremes(case, total, best, alone + later, lambda s: case.relevant + s)
+    sizes = relevant[:, None] + np.arange(ranks.shape[1] + 1)
+    return _extremes(used, total, best, np.where(used, alone + later, 0.0), sizes)
 
 
 def _ndcg(case: _Case) -> tuple[Array, Array]:
     """With s of the unjudged relevant, DCG is highest for the first s, lowest for the last s."""
     gained = case.gains(case.grades)
     total = (gained / np.log2(np.arange(2.0, gained.shape[1] + 2))).sum(axis=1)
-    ranks = case.ranks()
+    ranks = _ranks(case.unjudged)
     gain = float(case.gains(np.array([case.grade]))[0])
     added = np.where(ranks > 0, gain / np.log2(np.maximum(ranks, 1) + 1.0), 0.0)
-    return _extremes(case, total, added, added, lambda s: _ideal(case, gain, s))
+    sizes = np.stack([_ideal(case, gain, s) for s in range(ranks.shape[1] + 1)], axis=1)
+    return _extremes(ranks > 0, total, added, added, sizes)
+
+
+def _ranks(unjudged: NDArray[np.bool_]) -> Whole:
+    """Ranks of the unjudged, first to last, (n, most); 0 behind the last."""
+    row, column = np.nonzero(unjudged)
+    count = np.bincount(row, minlength=len(unjudged))
+    ranks = np.zeros((len(unjudged), int(count.max(initial=0))), dtype=np.int64)
+    ranks[row, np.arange(len(row)) - (np.cumsum(count) - count)[row]] = column + 1
+    return ranks
 
 
 def _ideal(case: _Case, gain: float, s: int) -> Array:
@@ -177,23 +204,25 @@ def _ideal(case: _Case, gain: float, s: int) -> Array:
 
 
 def _extremes(
-    case: _Case, total: Array, best: Array, worst: Array, divisor: Callable[[int], Array | Whole]
+    used: NDArray[np.bool_], total: Array, best: Array, worst: Array, sizes: Array | Whole
 ) -> tuple[Array, Array]:
-    """(lowest, highest) of total plus the first of `best`, or the last of `worst`, over a divisor.
+    """(lowest, highest) of total plus the first s of `best`, or the last s of `worst`, over sizes.
 
-    best, worst: (n, most) what the numerator gains by each further unjudged result, first to last.
+    used, best, worst: (n, most) which there are, and what the numerator gains by each further one,
+    first to last; sizes: (n, most + 1) the divisor for s = 0, 1, ...
     """
-    high = low = share(total, divisor(0))
-    upper, lower = total.astype(np.float64), total.astype(np.float64)
-    row = np.arange(len(total))
-    for s in range(1, best.shape[1] + 1):
-        more = case.count >= s
-        upper = upper + np.where(more, best[:, s - 1], 0.0)
-        lower = lower + np.where(more, worst[row, np.maximum(case.count - s, 0)], 0.0)
-        size = divisor(s)
-        high = np.where(more, np.fmax(high, share(upper, size)), high)
-        low = np.where(more, np.fmin(low, share(lower, size)), low)
-    return low, high
+    none = share(total, sizes[:, 0])
+    if used.shape[1] == 0:
+        return none, none
+    upper = total[:, None] + np.cumsum(best, axis=1)
+    sums = np.pad(np.cumsum(worst, axis=1), ((0, 0), (1, 0)))
+    before = np.maximum(
+        np.count_nonzero(used, axis=1)[:, None] - np.arange(1, used.shape[1] + 1), 0
+    )
+    lower = total[:, None] + sums[:, -1:] - np.take_along_axis(sums, before, axis=1)
+    high = np.where(used, share(upper, sizes[:, 1:]), np.nan)
+    low = np.where(used, share(lower, sizes[:, 1:]), np.nan)
+    return np.fmin(none, np.fmin.reduce(low, axis=1)), np.fmax(none, np.fmax.reduce(high, axis=1))
 
 
 _BOUNDS: dict[str, Callable[[_Case], tuple[Array, Array]]] = {
