@@ -81,6 +81,14 @@ _OPTIONS = (
         show_default=True,
         help="A NaN score in a file.",
     ),
+    click.option(
+        "--order",
+        type=click.Choice(["score", "rank", "file"]),
+        help="Order of the results in a run. Default: TREC files by score, others by rank if any.",
+    ),
+    click.option(
+        "--lower-is-better", is_flag=True, help="Scores of a run, without a space, are distances."
+    ),
     *LABEL_OPTIONS,
 )
 
@@ -122,7 +130,7 @@ def _read(given: dict[str, Any]) -> tuple[list[Run], Run | None, Judgments | Non
     from semrecall.formats import read_judgments, read_run
 
     options = {key: given[key] for key in ("space", "duplicates", "nan")}
-    runs = _distinct([read_run(path, **options) for path in given["runs"]], given["runs"])
+    runs = _runs(given, options)
     truth = read_run(given["truth"], **options) if given["truth"] else None
     codes = read_run(given["codes"], **options) if given.get("codes") else None
     judgments = None
@@ -131,16 +139,19 @@ def _read(given: dict[str, Any]) -> tuple[list[Run], Run | None, Judgments | Non
     return runs, truth, judgments, codes
 
 
-def _distinct(runs: list[Run], paths: list[str]) -> list[Run]:
-    """Runs under names that tell them apart: their own, else those of their files."""
-    from pathlib import Path
+def _runs(given: dict[str, Any], options: dict[str, Any]) -> list[Run]:
+    """All runs of all files under names that tell them apart: their own, else with their files'."""
+    from semrecall.formats import read_runs
 
-    names = [
-        run.name or Path(path).name.split(".")[0] for run, path in zip(runs, paths, strict=True)
-    ]
-    if len(set(names)) < len(names):
-        names = list(paths)
-    return [run.replace(name=name) for run, name in zip(runs, names, strict=True)]
+    order = {key: given[key] for key in ("order", "lower_is_better")}
+    files = [(path, read_runs(path, **options, **order)) for path in given["runs"]]
+    names = [name for _, runs in files for name in runs]
+    found = []
+    for path, runs in files:
+        for name, run in runs.items():
+            longer = path if len(runs) == 1 else f"{path}: {name}"
+            found.append(run.replace(name=name if len(set(names)) == len(names) else longer))
+    return found
 
 
 def _columns(path: str | None) -> Any:

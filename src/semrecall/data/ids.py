@@ -9,13 +9,14 @@ empty string or a null is *missing*: code -1.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from semrecall.errors import InputError
 
@@ -413,40 +414,57 @@ class Digits:
         shortest, longest = int(lengths.min()), int(lengths.max())
         if shortest < 1 or longest > 18:
             return None
-        self._shortest = min(self._shortest, shortest)
-        self._longest = max(self._longest, longest)
+        if shortest == longest and len(lengths) > 1:
+            # They lie one behind the other, equally far apart.
+            gap = int(starts[1] - starts[0])
+            shape = len(lengths), longest + len(self._prefix)
+            return self.read_table(as_strided(data[int(starts[0]) :], shape, (gap, 1)))
+        self._saw(shortest, longest)
         numbers = np.empty(len(lengths), dtype=np.int64)
         for low in range(0, len(lengths), _BLOCK):
             part = slice(low, low + _BLOCK)
-            if not self._read_block(data, starts[part], lengths[part], numbers[part]):
-                return None
+            for length in np.flatnonzero(np.bincount(lengths[part])).tolist():
+                chosen = low + np.flatnonzero(lengths[part] == length)
+                places = starts[chosen] + np.arange(length + len(self._prefix))[:, None]
+                found = self._value(data[places])
+                if found is None:
+                    return None
+                numbers[chosen] = found
         return numbers
 
-    def _read_block(
-        self,
-        data: NDArray[np.uint8],
-        starts: NDArray[Any],
-        lengths: NDArray[Any],
-        numbers: NDArray[np.int64],
-    ) -> bool:
-        """Fill in the numbers of some strings, `lengths` digits each; False where they are none."""
-        for length in np.flatnonzero(np.bincount(lengths)).tolist():
-            chosen = lengths == length
-            alike = bool(chosen.all())
-            column = _column_reader(data, starts if alike else starts[chosen], alike)
-            for step, byte in enumerate(self._prefix):
-                if bool((column(step) != byte).any()):
-                    return False
-            value: NDArray[np.int64] = np.zeros(np.count_nonzero(chosen), dtype=np.int64)
-            for step in range(length):
-                figure = column(len(self._prefix) + step) - np.uint8(48)
-                if bool((figure > 9).any()):
-                    return False
-                self._zeros |= step == 0 and length > 1 and bool((figure == 0).any())
-                value *= 10
-                value += figure
-            numbers[slice(None) if alike else chosen] = value
-        return True
+    def read_table(self, table: NDArray[np.uint8]) -> NDArray[np.int64] | None:
+        """The numbers of strings of one length, a row of bytes each; None where one is none."""
+        digits = table.shape[1] - len(self._prefix)
+        if not 1 <= digits <= 18:
+            return None
+        self._saw(digits, digits)
+        numbers = np.empty(len(table), dtype=np.int64)
+        for low in range(0, len(table), _BLOCK):
+            found = self._value(table[low : low + _BLOCK].T)
+            if found is None:
+                return None
+            numbers[low : low + _BLOCK] = found
+        return numbers
+
+    def _saw(self, shortest: int, longest: int) -> None:
+        self._shortest = min(self._shortest, shortest)
+        self._longest = max(self._longest, longest)
+
+    def _value(self, columns: NDArray[np.uint8]) -> NDArray[Any] | None:
+        """The numbers of strings of one length, given as the first byte of each, the second, ..."""
+        start = len(self._prefix)
+        for column, byte in zip(columns, self._prefix, strict=False):
+            if bool((column != byte).any()):
+                return None
+        figures = columns[start:] - np.uint8(48)
+        if bool((figures > 9).any()):
+            return None
+        self._zeros |= len(figures) > 1 and not bool(figures[0].all())
+        value: NDArray[Any] = figures[0].astype(np.int32 if len(figures) < 10 else np.int64)
+        for figure in figures[1:]:
+            value *= 10
+            value += figure
+        return value
 
     def ids(self, numbers: NDArray[np.int64]) -> Ids | None:
         """All that was read as a column; None where the numbers are not written in one form."""
@@ -455,19 +473,6 @@ class Digits:
         if not self._zeros and not self.prefix:
             return Ids(numbers)
         return Ids(numbers, Numbered(self.prefix, self._longest if self._zeros else 0))
-
-
-def _column_reader(
-    data: NDArray[np.uint8], starts: NDArray[Any], alike: bool
-) -> Callable[[int], NDArray[np.uint8]]:
-    """Gives the bytes that stand so many bytes behind the starts.
-
-    alike: the strings lie one behind the other and are equally long.
-    """
-    if not alike or len(starts) < 2:
-        return lambda step: data[starts + step]
-    first, last, gap = int(starts[0]), int(starts[-1]), int(starts[1] - starts[0])
-    return lambda step: data[first + step : last + step + 1 : gap]
 
 
 def _numbered_column(column: Any) -> Ids | None:
@@ -509,7 +514,7 @@ def ids_of_rows(rows: Sequence[Collection[Any]], what: str = "ids") -> Ids:
 
 def _numbered_rows(rows: Sequence[Collection[Any]]) -> Ids | None:
     """The ids of rows that are all numbers behind a prefix; None where they are not."""
-    first = next(iter(rows[0]), None) if rows else None
+    first: Any = next(iter(rows[0]), None) if rows else None
     digits = Digits(first) if isinstance(first, str) else None
     if digits is None or not digits.fits:
         return None
@@ -518,11 +523,20 @@ def _numbered_rows(rows: Sequence[Collection[Any]]) -> Ids | None:
         data = np.frombuffer("\n".join(map("\n".join, rows)).encode(), np.uint8)
     except TypeError:
         return None
-    ends = np.append(np.flatnonzero(data == 10), len(data))
-    if len(ends) != sum(map(len, rows)):
-        return None
-    numbers = digits.read(data, np.append(0, ends[:-1] + 1), ends)
+    numbers = _numbers_of_lines(digits, data, sum(map(len, rows)), len(first.encode()))
     return None if numbers is None else digits.ids(numbers)
+
+
+def _numbers_of_lines(
+    digits: Digits, data: NDArray[np.uint8], count: int, length: int
+) -> NDArray[np.int64] | None:
+    """The numbers of `count` lines, the first of them with `length` bytes."""
+    if len(data) + 1 == count * (length + 1) and bool((data[length :: length + 1] == 10).all()):
+        return digits.read_table(as_strided(data, (count, length), (length + 1, 1)))
+    ends = np.append(np.flatnonzero(data == 10), len(data))
+    if len(ends) != count:
+        return None
+    return digits.read(data, np.append(0, ends[:-1] + 1), ends)
 
 
 def _is_text(kind: Any) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 from semrecall.data import Cost, Judgments, Run, Scores, Vectors
 from semrecall.data.judgments import Conflicts
+from semrecall.data.run import Order, Ordering
 from semrecall.errors import InputError
 from semrecall.formats import hdf5, table, vdbbench
 from semrecall.formats.files import writing
@@ -34,6 +35,7 @@ __all__ = [
     "read_ids",
     "read_judgments",
     "read_run",
+    "read_runs",
     "read_scores",
     "read_texts",
     "read_vectors",
@@ -69,6 +71,8 @@ def read_run(
     dataset: str | None = None,
     duplicates: Duplicates = "error",
     nan: NanScores = "error",
+    order: Order | None = None,
+    lower_is_better: bool = False,
 ) -> Run:
     """A run: results of a search, ranked lists, or exact neighbours.
 
@@ -78,17 +82,68 @@ def read_run(
     dataset: the HDF5 data set ("neighbors" when None) or the file of a VectorDBBench folder.
     duplicates: "first" keeps the first of a repeated (query, document) in a ranked file.
     nan: "last" ranks results with a NaN score last in a ranked file.
+    order: by what the results of a ranked file are ordered: "score", "rank", or "file", as they
+        stand. None: TREC files by score, others by rank where there is one, else by score.
+    lower_is_better: scores of a ranked file, without a space, are distances of some kind.
 
     Raises FormatError when the file is not what it claims to be.
     """
+    options = _run_options(space, name, dataset, duplicates, nan, order, lower_is_better)
+    run: Run = _read("run", path, format, options)
+    return run
+
+
+def read_runs(
+    path: Path | str,
+    *,
+    format: str | None = None,
+    space: str | Space | None = None,
+    dataset: str | None = None,
+    duplicates: Duplicates = "error",
+    nan: NanScores = "error",
+    order: Order | None = None,
+    lower_is_better: bool = False,
+) -> dict[str, Run]:
+    """All runs of a file, by name: those of a column `run`, `tag` or `system`, or of TREC tags.
+
+    A file of one run gives one. Options are those of `read_run`.
+
+    Raises FormatError when the file is not what it claims to be.
+    """
+    options = _run_options(space, None, dataset, duplicates, nan, order, lower_is_better)
+    found = _existing(path)
+    reader = FORMATS[format_for(found, "run", format)].read_runs
+    if reader is not None and dataset is None:
+        runs: dict[str, Run] = reader(found, options)
+        return runs
+    run: Run = _read("run", path, format, options)
+    return {run.name or found.name.split(".")[0]: run}
+
+
+def _run_options(
+    space: str | Space | None,
+    name: str | None,
+    dataset: str | None,
+    duplicates: Duplicates,
+    nan: NanScores,
+    order: Order | None,
+    lower_is_better: bool,
+) -> Options:
     known = None if space is None else space_named(space)
     if duplicates not in ("error", "first"):
         raise InputError(f"duplicates is {duplicates!r}; expected error or first")
     if nan not in ("error", "last"):
         raise InputError(f"nan is {nan!r}; expected error or last")
-    options = Options(space=known, name=name, dataset=dataset, duplicates=duplicates, nan=nan)
-    run: Run = _read("run", path, format, options)
-    return run
+    Ordering(order, known, lower_is_better)
+    return Options(
+        space=known,
+        name=name,
+        dataset=dataset,
+        duplicates=duplicates,
+        nan=nan,
+        order=order,
+        lower_is_better=lower_is_better,
+    )
 
 
 def read_judgments(

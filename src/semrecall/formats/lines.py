@@ -16,26 +16,40 @@ from semrecall.data.rows import row_numbers
 from semrecall.errors import InputError, SemrecallWarning
 from semrecall.formats.files import write_text
 from semrecall.formats.options import Options
-from semrecall.formats.ranked import judgments_of, run_of
+from semrecall.formats.ranked import judgments_of, run_of, runs_of
 from semrecall.formats.records import NUMBERS, read_delimited, read_json_lines
 from semrecall.formats.trec import short
 
 __all__ = [
     "read_delimited_judgments",
     "read_delimited_run",
+    "read_delimited_runs",
     "read_json_judgments",
     "read_json_run",
+    "read_json_runs",
+    "read_msmarco_run",
     "write_beir_qrels",
     "write_delimited_judgments",
     "write_delimited_run",
     "write_json_judgments",
     "write_json_run",
+    "write_msmarco_run",
 ]
 
 
 def read_delimited_run(path: Path, options: Options) -> Run:
     """A run from CSV or TSV with the columns query_id, doc_id and score or rank."""
     return run_of(read_delimited(path), options)
+
+
+def read_delimited_runs(path: Path, options: Options) -> dict[str, Run]:
+    """The runs of CSV or TSV with a further column run, tag or system."""
+    return runs_of(read_delimited(path), options)
+
+
+def read_msmarco_run(path: Path, options: Options) -> Run:
+    """A run in the layout of MS MARCO: query, document and rank, with tabs and without a header."""
+    return run_of(read_delimited(path, names=("query_id", "doc_id", "rank")), options)
 
 
 def read_delimited_judgments(path: Path, options: Options) -> Judgments:
@@ -46,6 +60,11 @@ def read_delimited_judgments(path: Path, options: Options) -> Judgments:
 def read_json_run(path: Path, options: Options) -> Run:
     """A run from JSON lines: {query_id, doc_id, score} or {query_id, ids, scores} each."""
     return run_of(read_json_lines(path), options)
+
+
+def read_json_runs(path: Path, options: Options) -> dict[str, Run]:
+    """The runs of JSON lines with a further field run, tag or system."""
+    return runs_of(read_json_lines(path), options)
 
 
 def read_json_judgments(path: Path, options: Options) -> Judgments:
@@ -68,6 +87,14 @@ def write_delimited_run(run: Run, path: Path, *, delimiter: str = ",") -> None:
     names = ["query_id", "doc_id", "rank"] + ["score"] * (run.flat_scores is not None)
     _note_silent_queries(run)
     write_text(path, _delimited(names, _result_rows(run), delimiter))
+
+
+def write_msmarco_run(run: Run, path: Path) -> None:
+    """Write a run as query, document and rank, with tabs; it keeps no scores."""
+    if run.flat_scores is not None:
+        warnings.warn("MS MARCO runs keep no scores", SemrecallWarning, stacklevel=2)
+    _note_silent_queries(run)
+    write_text(path, ("\t".join(map(str, row[:3])) + "\n" for row in _result_rows(run)))
 
 
 def write_delimited_judgments(judgments: Judgments, path: Path, *, delimiter: str = ",") -> None:

@@ -14,7 +14,7 @@ from semrecall.data.ids import ids
 from semrecall.errors import MismatchError
 from semrecall.formats.files import fault, named
 from semrecall.formats.options import Options
-from semrecall.formats.ranked import VECTOR_NAMES, judgments_of, noun_of_names, run_of
+from semrecall.formats.ranked import VECTOR_NAMES, judgments_of, noun_of_names, run_of, runs_of
 from semrecall.formats.records import Records, open_parquet
 from semrecall.space import space
 
@@ -29,6 +29,7 @@ __all__ = [
     "read_cost",
     "read_judgments",
     "read_run",
+    "read_runs",
     "read_scores",
     "read_vectors",
     "vectors_of_files",
@@ -233,6 +234,15 @@ def read_run(path: Path, options: Options) -> Run:
             reasons=tuple(table.column("reason").to_pylist()) if own["reasons"] else (),
             identity=own["identity"],
         )
+
+
+def read_runs(path: Path, options: Options) -> dict[str, Run]:
+    """The run of our own parquet; all runs of a table with a further column run, tag or system."""
+    file = open_parquet(path)
+    if _own(path, file) is not None:
+        run = read_run(path, options)
+        return {run.name or path.name.split(".")[0]: run}
+    return runs_of(_records(path, file), options)
 
 
 def write_run(run: Run, path: Path) -> None:

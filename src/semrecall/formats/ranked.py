@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +28,21 @@ from semrecall.data.run import (
 from semrecall.errors import SemrecallWarning
 from semrecall.formats.files import Faults, fault, named
 from semrecall.formats.options import Options
-from semrecall.formats.records import Records, Stretches
+from semrecall.formats.records import SYSTEM_COLUMNS, Records, Stretches
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["VECTOR_NAMES", "judgments_of", "no_rows", "noun_of_names", "run_of"]
+__all__ = [
+    "VECTOR_NAMES",
+    "grouped_records",
+    "judgments_of",
+    "no_rows",
+    "noun_of_names",
+    "records_by_system",
+    "run_of",
+    "runs_of",
+]
 
 #: So many results are looked at in one go when repeats are looked for.
 _BLOCK = 1 << 16
@@ -72,7 +82,7 @@ def run_of(records: Records, options: Options, *, order: Order | None = None) ->
     if "ids" in records.columns:
         return _run_of_rows(records, options)
     columns, path = records.columns, records.path
-    queries, offsets, together = _grouped(records)
+    queries, offsets, together = grouped_records(records)
     if len(queries) == 0:
         return no_rows(path, options)
     with named(path):
@@ -104,6 +114,53 @@ def run_of(records: Records, options: Options, *, order: Order | None = None) ->
     )
 
 
+def runs_of(records: Records, options: Options) -> dict[str, Run]:
+    """All runs in records, by the column that names them; the one run where there is none."""
+    parts = records_by_system(records)
+    return {name: run_of(part, replace(options, name=name)) for name, part in parts.items()}
+
+
+def records_by_system(records: Records) -> dict[str, Records]:
+    """The records of each run, in order of first appearance; all of them where none is named."""
+    systems = _systems(records)
+    if systems is None:
+        return {records.path.name.split(".")[0]: records}
+    codes, first = np.unique(systems.codes, return_index=True)
+    if len(codes) == 1:
+        return {str(systems[0]) or records.path.name.split(".")[0]: records}
+    # Ids are told apart once, for all runs.
+    columns = records.columns | {
+        name: _plain(records.columns[name])
+        for name in (*QUERY_COLUMNS, *DOC_COLUMNS)
+        if name in records.columns
+    }
+    parts = {}
+    for code, start in sorted(zip(codes, first, strict=True), key=lambda pair: pair[1]):
+        at = np.flatnonzero(systems.codes == code)
+        own = {name: _entries(column, at) for name, column in columns.items()}
+        places = partial(_places_of, records, at)
+        parts[str(systems[int(start)])] = Records(records.path, own, places, records.unit)
+    return parts
+
+
+def _systems(records: Records) -> Ids | None:
+    name = next((n for n in SYSTEM_COLUMNS if n in records.columns), None)
+    return None if name is None else _plain(records.columns[name])
+
+
+def _entries(column: Any, at: NDArray[np.int64]) -> Any:
+    if isinstance(column, Stretches):
+        return column.column()[at]
+    if isinstance(column, list):
+        return [column[entry] for entry in at.tolist()]
+    return column.take(at) if hasattr(column, "null_count") else column[at]
+
+
+def _places_of(records: Records, at: NDArray[np.int64]) -> list[int]:
+    places: list[int] = np.asarray(records.places)[at].tolist()
+    return places
+
+
 @dataclass(frozen=True)
 class _Listed:
     """Results of each query as they stand in a file, end to end, like those of a Run."""
@@ -124,7 +181,7 @@ class _Listed:
         return _Listed(self.queries, before, self.documents[entries], taken(self.scores, entries))
 
 
-def _grouped(records: Records) -> tuple[Ids, NDArray[np.int64], NDArray[np.int64] | None]:
+def grouped_records(records: Records) -> tuple[Ids, NDArray[np.int64], NDArray[np.int64] | None]:
     """Queries, offsets, and the order that puts the records of each query together."""
     with named(records.path):
         column = pick_column(records.columns, QUERY_COLUMNS, "query ids")
@@ -259,15 +316,24 @@ def _checked(
                 f"{result(again[i])} stands at {place(first[i])} and again at {place(again[i])}"
             ),
         )
-    faults.settle(
-        "to read it all the same: --duplicates first (keep the first of repeated results), "
-        "--nan last (rank results without a score last)"
-    )
+    faults.settle(_advice(records) if faults.count else None)
     if len(again) == 0:
         return None
     keep = np.ones(len(listed.documents), dtype=bool)
     keep[again] = False
     return np.flatnonzero(keep)
+
+
+def _advice(records: Records) -> str:
+    """What to do about repeats and NaN scores."""
+    systems = _systems(records)
+    several = 0 if systems is None else len(np.unique(systems.codes))
+    if several > 1:
+        return f"the file holds {several:,} runs, each named: read_runs reads them one by one"
+    return (
+        "to read it all the same: --duplicates first (keep the first of repeated results), "
+        "--nan last (rank results without a score last)"
+    )
 
 
 def _repeats(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
+    "SYSTEM_COLUMNS",
     "Records",
     "Stretches",
     "decode",
@@ -33,10 +34,12 @@ __all__ = [
     "read_parquet_records",
 ]
 
+#: Names of columns that say of which run a record is.
+SYSTEM_COLUMNS = ("run", "tag", "system", "run_id", "run_name")
 #: Columns that hold numbers in runs and judgments; all else in a text file is text.
 NUMBERS = frozenset({*SCORE_COLUMNS, *GRADE_COLUMNS, "rank", "cost", "probability"})
 #: Fields that runs and judgments know; arrow's reader leaves out all others.
-_FIELDS = NUMBERS | {*QUERY_COLUMNS, *DOC_COLUMNS, *DETAIL_COLUMNS, "ids"}
+_FIELDS = NUMBERS | {*QUERY_COLUMNS, *DOC_COLUMNS, *DETAIL_COLUMNS, *SYSTEM_COLUMNS, "ids"}
 
 
 @dataclass(frozen=True)
@@ -78,22 +81,42 @@ class Records:
 # -- CSV and TSV ----------------------------------------------------------------------------
 
 
-def read_delimited(path: Path, *, numbers: frozenset[str] = NUMBERS) -> Records:
-    """The records of a CSV or TSV file with a header; comma, tab or semicolon."""
+def read_delimited(
+    path: Path, *, numbers: frozenset[str] = NUMBERS, names: Sequence[str] | None = None
+) -> Records:
+    """The records of a CSV or TSV file; comma, tab or semicolon.
+
+    names: of the columns of a file without a header, whose delimiter is the tab.
+    """
     data = read_text(path)
     head = data[: 1 << 16].decode("utf-8", "replace").lstrip("\r\n").splitlines()
     if not head:
+        if names is not None:
+            return Records(path, {}, list)
         raise fault(path, "the file is empty; expected a header with the names of the columns")
-    delimiter = _delimiter(path, head[0])
-    names = [name.strip() for name in next(csv.reader([head[0]], delimiter=delimiter))]
-    if len(set(names)) != len(names):
-        raise fault(path, f"the header names a column twice: {', '.join(names)}")
-    numeric = [name for name in names if name in numbers]
-    columns = _fast_delimited(data, names, delimiter, numeric)
+    if names is not None:
+        table = _Table(list(names), "\t", frozenset(names) & numbers, header=False)
+    else:
+        delimiter = _delimiter(path, head[0])
+        found = [name.strip() for name in next(csv.reader([head[0]], delimiter=delimiter))]
+        if len(set(found)) != len(found):
+            raise fault(path, f"the header names a column twice: {', '.join(found)}")
+        table = _Table(found, delimiter, frozenset(found) & numbers, header=True)
+    columns = _fast_delimited(data, table)
     if columns is None:
-        columns, lines = _slow_delimited(path, data, names, delimiter, numeric)
+        columns, lines = _slow_delimited(path, data, table)
         return Records(path, columns, lambda: lines)
-    return Records(path, columns, lambda: _slow_delimited(path, data, names, delimiter, numeric)[1])
+    return Records(path, columns, lambda: _slow_delimited(path, data, table)[1])
+
+
+@dataclass(frozen=True)
+class _Table:
+    """How the columns of a CSV or TSV file are named, parted, and which hold numbers."""
+
+    names: list[str]
+    delimiter: str
+    numeric: frozenset[str]
+    header: bool
 
 
 def header_names(path: Path) -> list[str]:
@@ -109,19 +132,20 @@ def _delimiter(path: Path, header: str) -> str:
     return max("\t,;", key=header.count) if any(c in header for c in "\t,;") else preferred
 
 
-def _fast_delimited(
-    data: bytes, names: list[str], delimiter: str, numeric: list[str]
-) -> dict[str, Any] | None:
+def _fast_delimited(data: bytes, expected: _Table) -> dict[str, Any] | None:
     """Columns by arrow's reader; None where it finds a fault, which the slow reader then names."""
     import pyarrow as pa
     import pyarrow.csv as pc
 
-    kinds = {n: pa.float64() if n in numeric else pa.large_string() for n in names}
+    names = expected.names
+    kinds = {n: pa.float64() if n in expected.numeric else pa.large_string() for n in names}
     try:
         table = pc.read_csv(
             pa.BufferReader(data.lstrip(b"\r\n")),
-            read_options=pc.ReadOptions(column_names=names, skip_rows=1),
-            parse_options=pc.ParseOptions(delimiter=delimiter, newlines_in_values=b'"' in data),
+            read_options=pc.ReadOptions(column_names=names, skip_rows=int(expected.header)),
+            parse_options=pc.ParseOptions(
+                delimiter=expected.delimiter, newlines_in_values=b'"' in data
+            ),
             convert_options=pc.ConvertOptions(
                 column_types=kinds, null_values=[""], strings_can_be_null=False
             ),
@@ -131,28 +155,30 @@ def _fast_delimited(
     return {name: table.column(name) for name in names}
 
 
-def _slow_delimited(
-    path: Path, data: bytes, names: list[str], delimiter: str, numeric: list[str]
-) -> tuple[dict[str, Any], list[int]]:
+def _slow_delimited(path: Path, data: bytes, expected: _Table) -> tuple[dict[str, Any], list[int]]:
     """Columns line by line; raises one error for all faults."""
-    reader = csv.reader(io.StringIO(decode(path, data), newline=""), delimiter=delimiter)
+    text = io.StringIO(decode(path, data), newline="")
+    reader = csv.reader(text, delimiter=expected.delimiter)
     rows: list[list[str]] = []
     lines: list[int] = []
     faults = Faults(path)
     for row in reader:
         if not row:
             continue
-        if len(row) != len(names):
-            faults.add(f"line {reader.line_num:,}: {len(row)} fields, expected {len(names)}")
+        if len(row) != len(expected.names):
+            faults.add(
+                f"line {reader.line_num:,}: {len(row)} fields, expected {len(expected.names)}"
+            )
             continue
         rows.append(row)
         lines.append(reader.line_num)
-    rows, lines = rows[1:], lines[1:]
+    if expected.header:
+        rows, lines = rows[1:], lines[1:]
     columns: dict[str, Any] = {}
-    for position, name in enumerate(names):
+    for position, name in enumerate(expected.names):
         texts = [row[position] for row in rows]
         columns[name] = texts
-        if name in numeric:
+        if name in expected.numeric:
             columns[name] = _floats(texts, lines, name, faults)
     faults.settle()
     return columns, lines

@@ -40,6 +40,7 @@ class Format:
     suffixes: of file names, in lower case, without those of compression.
     read, write: noun -> function.
     parts: whether `dataset=` names a part of the file.
+    read_runs: gives all runs of a file that may hold several, by name.
     """
 
     about: str
@@ -47,6 +48,7 @@ class Format:
     read: Mapping[str, Reader]
     write: Mapping[str, Writer] = field(default_factory=dict)
     parts: bool = False
+    read_runs: Reader | None = None
 
 
 def _vecs(about: str, suffix: str, dtype: str) -> Format:
@@ -74,6 +76,7 @@ FORMATS: dict[str, Format] = {
         {noun: getattr(parquet, f"read_{noun}") for noun in NOUNS},
         {noun: getattr(parquet, f"write_{noun}") for noun in NOUNS},
         parts=True,
+        read_runs=parquet.read_runs,
     ),
     "npy": Format(
         "numpy array: vectors (n, d), or ids (n_queries, k)",
@@ -132,18 +135,21 @@ FORMATS: dict[str, Format] = {
         (".jsonl", ".ndjson", ".json"),
         {"run": lines.read_json_run, "judgments": lines.read_json_judgments},
         {"run": lines.write_json_run, "judgments": lines.write_json_judgments},
+        read_runs=lines.read_json_runs,
     ),
     "trec": Format(
         "TREC run (6 fields) and qrels (4 fields)",
         (".trec", ".run", ".qrels", ".qrel", ".txt", ".res"),
         {"run": trec.read_run, "judgments": trec.read_qrels},
         {"run": trec.write_run, "judgments": trec.write_qrels},
+        read_runs=trec.read_runs,
     ),
     "csv": Format(
         "comma-separated with a header: query_id, doc_id, score or rank or grade",
         (".csv",),
         {"run": lines.read_delimited_run, "judgments": lines.read_delimited_judgments},
         {"run": lines.write_delimited_run, "judgments": lines.write_delimited_judgments},
+        read_runs=lines.read_delimited_runs,
     ),
     "tsv": Format(
         "tab-separated with a header, like csv",
@@ -153,12 +159,19 @@ FORMATS: dict[str, Format] = {
             "run": partial(lines.write_delimited_run, delimiter="\t"),
             "judgments": partial(lines.write_delimited_judgments, delimiter="\t"),
         },
+        read_runs=lines.read_delimited_runs,
     ),
     "beir": Format(
         "BEIR qrels: tab-separated query-id, corpus-id, score",
         (),
         {"judgments": lines.read_delimited_judgments},
         {"judgments": lines.write_beir_qrels},
+    ),
+    "msmarco": Format(
+        "MS MARCO run: tab-separated query, document, rank, no header",
+        (),
+        {"run": lines.read_msmarco_run},
+        {"run": lines.write_msmarco_run},
     ),
 }
 
@@ -187,6 +200,8 @@ def format_for(path: Path, noun: str, named: str | None, *, writing: bool = Fals
         name = _by_content(path)
     if name == "tsv" and not writing and trec.looks_like_trec(first_line(path)) == noun:
         name = "trec"
+    if name == "tsv" and not writing and noun == "run" and _looks_like_msmarco(path):
+        name = "msmarco"
     if name is None:
         raise InputError(
             f"the name {str(path)!r} does not say its format; known suffixes for {noun}: "
@@ -234,6 +249,8 @@ def _by_content(path: Path) -> str | None:
     line = first_line(path)
     if line.lstrip().startswith("{"):
         return "jsonl"
+    if _looks_like_msmarco(path):
+        return "msmarco"
     return "trec" if _noun_of_trec(path) else None
 
 
@@ -287,7 +304,14 @@ def _noun_of_json(path: Path) -> str | None:
 
 
 def _noun_of_delimited(path: Path) -> str | None:
-    return noun_of_names(header_names(path)) or trec.looks_like_trec(first_line(path))
+    known = noun_of_names(header_names(path)) or trec.looks_like_trec(first_line(path))
+    return "run" if known is None and _looks_like_msmarco(path) else known
+
+
+def _looks_like_msmarco(path: Path) -> bool:
+    """Whether the first line is query, document and a rank, as no header is."""
+    fields = first_line(path).split("\t")
+    return len(fields) == 3 and fields[2].strip().isdecimal()
 
 
 def _noun_of_trec(path: Path) -> str | None:

@@ -7,7 +7,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,18 +16,24 @@ import numpy as np
 
 from semrecall.data import Judgments, Run
 from semrecall.data.ids import Growing, Ids, Parts, ids, ids_or_texts
-from semrecall.data.run import Ordering, grouped_stretches, taken
+from semrecall.data.run import Ordering, taken
 from semrecall.errors import InputError, SemrecallWarning
 from semrecall.formats.files import Faults, fault, read_text, text_blocks, write_text
 from semrecall.formats.options import Options
-from semrecall.formats.ranked import judgments_of, no_rows, run_of
+from semrecall.formats.ranked import (
+    grouped_records,
+    judgments_of,
+    no_rows,
+    records_by_system,
+    run_of,
+)
 from semrecall.formats.records import Records, Stretches, decode, number
 from semrecall.space import L2
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["looks_like_trec", "read_qrels", "read_run", "write_qrels", "write_run"]
+__all__ = ["looks_like_trec", "read_qrels", "read_run", "read_runs", "write_qrels", "write_run"]
 
 _RUN = ("query_id", "iteration", "doc_id", "rank", "score", "tag")
 _QRELS = ("query_id", "iteration", "doc_id", "grade")
@@ -43,13 +49,27 @@ def read_run(path: Path, options: Options) -> Run:
     records = _records(path, _RUN)
     if records is None:
         return no_rows(path, options)
+    run = _run_of(path, records, options)
+    if options.name is None:
+        tags = [*dict.fromkeys(str(tag) for tag in records.columns["tag"].heads)]
+        return run.replace(name=tags[0] if len(tags) == 1 else "")
+    return run
+
+
+def read_runs(path: Path, options: Options) -> dict[str, Run]:
+    """The runs of a file, by tag."""
+    records = _records(path, _RUN)
+    if records is None:
+        return {path.name.split(".")[0]: no_rows(path, options)}
+    parts = records_by_system(records)
+    return {name: _run_of(path, part, replace(options, name=name)) for name, part in parts.items()}
+
+
+def _run_of(path: Path, records: Records, options: Options) -> Run:
     if options.space is L2:
         records.columns["score"] = _distances(path, records.columns["score"])
     run = run_of(records, options, order="score")
     _compare_ranks(path, records, options)
-    if options.name is None:
-        tags = tags_of(records)
-        return run.replace(name=tags[0] if len(tags) == 1 else "")
     return run
 
 
@@ -332,9 +352,7 @@ def _compare_ranks(path: Path, records: Records, options: Options) -> None:
     if "rank" not in records.columns:
         return
     rising = Ordering(None, options.space, options.lower_is_better).rising
-    queries, offsets, together = grouped_stretches(
-        records.columns["query_id"].heads, records.columns["query_id"].lengths
-    )
+    queries, offsets, together = grouped_records(records)
     ranks, scores = (taken(records.columns[name], together) for name in ("rank", "score"))
     by_rank = Ordering("rank").of(offsets, queries, None, ranks)
     ranks, scores = taken(ranks, by_rank), taken(scores, by_rank)
@@ -350,11 +368,6 @@ def _compare_ranks(path: Path, records: Records, options: Options) -> None:
             SemrecallWarning,
             stacklevel=3,
         )
-
-
-def tags_of(records: Records) -> list[str]:
-    """The distinct tags of the lines, in order."""
-    return [*dict.fromkeys(str(tag) for tag in records.columns["tag"].heads)]
 
 
 # -- writing --------------------------------------------------------------------------------
