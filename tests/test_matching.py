@@ -72,9 +72,19 @@ def test_ids_of_different_collections_have_no_difference():
 
 
 def test_a_rare_coincidence_is_no_reason():
-    # 1 of 20 unmatched ids would match without its zero: less than a tenth
-    left = ["007", *(f"x{n}y" for n in range(19))]
-    assert difference(ids(left), ids([7, 8])) is None
+    # 1 of 20 unmatched ids would match without its prefix: less than half.
+    others = [f"x{n}y" for n in range(19)]
+    assert difference(ids(["a7", *others]), ids([7, 8])) is None
+    # Another way to write a number is one, however rare ...
+    found = difference(ids(["CACM-0268", *others]), ids(["CACM-268", "CACM-3"]))
+    assert str(found) == (
+        "1 of 20 unmatched ids would match but for zeros that fill up a number: "
+        "'CACM-0268' here, 'CACM-268' there"
+    )
+    # ... unless one side writes both: then they are two.
+    assert difference(ids(["007", "07", *others]), ids([7, 8])) is None
+    # Digits behind a point are no number of their own.
+    assert difference(ids(["v1.05", *others]), ids(["v1.5"])) is None
 
 
 def test_ids_of_which_nothing_is_left_do_not_match():

@@ -67,7 +67,8 @@ def difference(left: Ids, right: Ids) -> Difference | None:
 
     Of all known differences (leading zeros, case, Unicode form, a prefix, ...) the one that makes
     most of them match, the simplest where several do. It must explain a tenth of them; half where
-    the repair cuts something off, which makes strange ids equal by chance.
+    the repair cuts something off, which makes strange ids equal by chance; a single one where it
+    only undoes a way of writing and leaves all ids of either side different from each other.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -82,12 +83,20 @@ def difference(left: Ids, right: Ids) -> Difference | None:
         # An id that the repair leaves empty says nothing.
         known = pc.and_(pc.is_in(mine, value_set=other), pc.not_equal(mine, ""))
         count = pc.sum(known).as_py() or 0
-        if count < least * len(ours) or (best is not None and count <= best.matching):
+        if count < max(1, least * len(ours)) or (best is not None and count <= best.matching):
+            continue
+        if least == 0 and not (_all_differ(mine) and _all_differ(other)):
             continue
         at = pc.index(known, pa.scalar(True)).as_py()
         twin = theirs[pc.index(other, mine[at]).as_py()].as_py()
         best = Difference(what, count, len(ours), ours[at].as_py(), twin)
     return best
+
+
+def _all_differ(texts: Any) -> bool:
+    import pyarrow.compute as pc
+
+    return bool(pc.count_distinct(texts).as_py() == len(texts))
 
 
 def _texts(column: Ids) -> Any:
@@ -170,6 +179,8 @@ def _as_float(texts: Any) -> Any:
 
 
 _ZEROS = _replaced(r"^0+([0-9])", r"\1")
+#: Not behind a point: 1.05 is not 1.5.
+_PADDING = _replaced(r"^(.*[^0-9.,])0+([0-9]+)$", r"\1\2")
 _BLANKS = _replaced(r"""^[\s"'\x{FEFF}\x{00A0}]+|[\s"'\x{00A0}]+$""")
 _FRACTION = _replaced(r"^(-?[0-9]+)\.0+$", r"\1")
 _HYPHENS = _replaced(r"[-{}]")
@@ -183,12 +194,13 @@ _SEVERAL = _in_turn(_BLANKS, _compatible_form, _lower, _FOLDER, _ENDING, _LETTER
 
 #: In what ids may differ, the least share of unmatched ids it must explain, and its repair.
 _REPAIRS: Sequence[tuple[str, float, Callable[[Any], Any]]] = (
-    ("leading zeros", 0.1, _ZEROS),
-    ("blanks or quotes around them", 0.1, _BLANKS),
+    ("leading zeros", 0, _ZEROS),
+    ("zeros that fill up a number", 0, _PADDING),
+    ("blanks or quotes around them", 0, _BLANKS),
     ("upper and lower case", 0.1, _lower),
-    ("their Unicode form (NFC or NFD)", 0.1, _normal_form),
+    ("their Unicode form (NFC or NFD)", 0, _normal_form),
     ("their Unicode form (full and half width, ligatures: NFKC)", 0.1, _compatible_form),
-    ("a fraction .0, as in whole numbers written as floats", 0.1, _FRACTION),
+    ("a fraction .0, as in whole numbers written as floats", 0, _FRACTION),
     ("hyphens", 0.1, _HYPHENS),
     ("rounding to 64-bit floats (numbers above 2^53)", 0.1, _as_float),
     ("a file name's ending", 0.5, _ENDING),
