@@ -40,9 +40,15 @@ def test_shell(tmp_path: Path) -> None:
     pairs = [(q, d) for q in range(50) for d in range(60)]
     rows = [{"query_id": q, "doc_id": d, "grade": int(q == d)} for q, d in pairs]
     (tmp_path / "labels.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    (tmp_path / "qrels.txt").write_text("".join(f"{q} 0 {q} 1\n" for q in range(20)))
+    for name, off in [("old", 1), ("new", 0)]:
+        lines = [
+            f"{q} Q0 {q + r + off} {r + 1} {9 - r} {name}\n" for q in range(20) for r in (0, 1)
+        ]
+        (tmp_path / f"{name}.run").write_text("".join(dict.fromkeys(lines)))
     session = next(b for b in blocks("console") if "semrecall truth" in b)
     commands = re.sub(r"\\\n\s+", "", session).splitlines()
-    assert len(commands) == 5
+    assert len(commands) == 6
     for line in commands:
         words = shlex.split(line.removeprefix("$ "), comments=True)
         assert words[0] == "semrecall"
