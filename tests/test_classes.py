@@ -127,6 +127,8 @@ def test_grades_of_a_class():
     assert "--same-conflicts max" in str(fault.value)
     with pytest.raises(InputError, match="expected max or error"):
         SAME.of_judgments(judgments, conflicts="min")
+    junk = Judgments.from_arrays(["q", "q"], ["a", "a2"], [np.nan, -1])
+    assert SAME.of_judgments(junk).grades.tolist() == [-1.0]
     agreeing = Judgments.from_arrays(["q", "q"], ["a", "a2"], [1, 1])
     with warnings.catch_warnings():
         warnings.simplefilter("error")

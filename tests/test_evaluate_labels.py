@@ -147,7 +147,12 @@ def test_no_answer_but_a_relevant_document():
 
 
 def test_bounds_stand_beside_the_values():
-    result = evaluate(RUN, ["P@2", "RR", "Judged@2"], judgments=LABELS)
+    # d has no relevant document, so no value, whatever its unjudged result might be.
+    run = Run.from_dict({"a": ["x", "y"], "b": ["y", "z"], "c": ["z", "x"], "d": ["y"]})
+    labels = Judgments.from_dict(
+        {"a": {"x": 1}, "b": {"z": 1}, "c": {"y": 0, "w": 1}, "d": {"x": 0}}
+    )
+    result = evaluate({"mine": run}, ["P@2", "RR", "Judged@2"], judgments=labels)
     # P@2: a 1/2 (y unjudged), b 1/2 (y unjudged), c 0 (z and x unjudged).
     first, second = result.unjudged
     assert (first.run, first.measure, first.grade) == ("mine", "P@2", 1.0)

@@ -46,6 +46,11 @@ def test_all_relevant_is_not_always_the_highest():
     problem = lay({"q": ["a", "b", "c", "d"]}, {"q": {"a": 1, "b": 0, "c": 0}})
     low, high = relevance_bounds(problem, "AP")
     assert (low[0], high[0]) == (0.75, 1.0)
+    # Five relevant ones first, ranks 9 and 10 unjudged: both make the least of it, with the
+    # precisions 6/9 and 7/10 over seven, against (5 + 6/10) / 6 with the last alone.
+    grades = dict.fromkeys(range(5), 1) | dict.fromkeys(range(5, 8), 0)
+    low, high = relevance_bounds(lay({"q": list(range(10))}, {"q": grades}), "AP")
+    assert (low[0], high[0]) == (pytest.approx((5 + 6 / 9 + 7 / 10) / 7), 1.0)
 
 
 @settings(max_examples=40)
