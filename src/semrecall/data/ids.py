@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from semrecall.data import arrow
 from semrecall.errors import InputError
 
 if TYPE_CHECKING:
@@ -112,11 +113,8 @@ class Ids(Sequence["str | int"]):
 
     def to_arrow(self) -> Any:
         """The ids as an arrow column: int64 or large_string, missing ones null."""
-        import pyarrow as pa
-
-        if self.names is None:
-            return pa.array(self.codes, mask=self.missing)
-        return self.names.to_arrow(pa.array(self.codes, mask=self.missing))
+        codes = arrow.from_integers(self.codes, self.missing)
+        return codes if self.names is None else self.names.to_arrow(codes)
 
     def first_duplicate(self) -> tuple[int, int] | None:
         """Positions of the first id that occurs twice (missing ones aside), or None."""
@@ -189,7 +187,7 @@ class Numbered:
         fits = pc.match_substring_regex(texts, rf"^{re.escape(self.prefix)}{form}$")
         codes = np.full(len(texts), MISSING, dtype=np.int64)
         digits = pc.utf8_slice_codeunits(texts.filter(fits), len(self.prefix)).cast(pa.int64())
-        codes[fits.fill_null(False).to_numpy(zero_copy_only=False)] = digits.to_numpy()
+        codes[arrow.to_numpy(fits)] = arrow.to_numpy(digits)
         return codes
 
 
@@ -242,9 +240,7 @@ def _from_list(values: list[Any], what: str) -> Ids:
         return numbered
     kinds = set(map(type, values))
     if all(issubclass(kind, str) for kind in kinds):
-        import pyarrow as pa
-
-        return _from_texts(pa.array(values, type=pa.large_string()))
+        return _from_texts(arrow.from_texts(values))
     if all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds):
         try:
             return ids(np.array(values, dtype=np.int64))
@@ -299,12 +295,8 @@ def _from_unsigned(values: NDArray[Any]) -> Ids:
 
 
 def _from_strings(texts: list[str]) -> Ids:
-    import pyarrow as pa
-
     numbered = _numbered_rows([texts])
-    if numbered is not None:
-        return numbered
-    return _from_texts(pa.array(texts, type=pa.large_string()))
+    return _from_texts(arrow.from_texts(texts)) if numbered is None else numbered
 
 
 def _from_arrow(column: Any, what: str) -> Ids:
@@ -346,11 +338,11 @@ def _from_dictionary(column: Any, what: str) -> Ids:
 
     if isinstance(column, pa.ChunkedArray):
         column = _one_chunk(column.unify_dictionaries())
-    at = column.indices.fill_null(MISSING).to_numpy(zero_copy_only=False).astype(np.int64)
+    at = _positions(column.indices)
     used = np.flatnonzero(np.bincount(at + 1, minlength=len(column.dictionary) + 1)[1:])
     place = np.full(len(column.dictionary) + 1, MISSING, dtype=np.int64)
     place[used] = np.arange(len(used))
-    distinct = ids(column.dictionary.take(pa.array(used)), what=what)
+    distinct = ids(column.dictionary.take(arrow.from_integers(used)), what=what)
     return Ids(np.append(distinct.codes, MISSING)[place[at]], distinct.names)
 
 
@@ -363,26 +355,31 @@ def _from_texts(column: Any) -> Ids:
     if numbered is not None:
         return numbered
     encoded = _one_chunk(column.cast(pa.large_string()).dictionary_encode())
-    vocabulary = encoded.dictionary
-    codes = encoded.indices.fill_null(MISSING).to_numpy(zero_copy_only=False).astype(np.int64)
+    vocabulary, codes = encoded.dictionary, _positions(encoded.indices)
     # "7" is 7, but "007", "+7" and "7.0" are strings of their own.
-    canonical = pc.fill_null(
-        pc.match_substring_regex(vocabulary, r"^(0|-?[1-9][0-9]{0,17})$"), False
-    )
-    empty = pc.equal(vocabulary, "").to_numpy(zero_copy_only=False)
-    whole = canonical.to_numpy(zero_copy_only=False)
+    canonical = pc.match_substring_regex(vocabulary, r"^(0|-?[1-9][0-9]{0,17})$")
+    empty = arrow.to_numpy(pc.binary_length(vocabulary)) == 0
+    whole = arrow.to_numpy(canonical)
     if bool(np.all(whole | empty)):
         numbers = np.full(len(vocabulary) + 1, MISSING, dtype=np.int64)
-        texts = pc.if_else(canonical, vocabulary, "-1")
-        numbers[:-1] = np.maximum(texts.cast(pa.int64()).to_numpy(zero_copy_only=False), MISSING)
+        values = vocabulary.filter(canonical).cast(pa.int64())
+        numbers[:-1][whole] = np.maximum(arrow.to_numpy(values), MISSING)
         return Ids(numbers[codes])
-    negative = pc.fill_null(pc.match_substring_regex(vocabulary, r"^-[1-9][0-9]{0,17}$"), False)
-    gone = empty | negative.to_numpy(zero_copy_only=False)
+    negative = pc.match_substring_regex(vocabulary, r"^-[1-9][0-9]{0,17}$")
+    gone = empty | arrow.to_numpy(negative)
     if not gone.any():
         return Ids(codes, Texts(vocabulary))
     renumber = np.full(len(vocabulary) + 1, MISSING, dtype=np.int64)
     renumber[:-1][~gone] = np.arange(int((~gone).sum()))
-    return Ids(renumber[codes], Texts(vocabulary.filter(pa.array(~gone))))
+    return Ids(renumber[codes], Texts(vocabulary.take(arrow.from_integers(np.flatnonzero(~gone)))))
+
+
+def _positions(indices: Any) -> NDArray[np.int64]:
+    """Positions in a dictionary as int64, null as -1."""
+    codes = arrow.to_numpy(indices).astype(np.int64)
+    if indices.null_count:
+        codes[arrow.to_numpy(indices.is_null())] = MISSING
+    return codes
 
 
 # -- numbers behind a prefix ------------------------------------------------------------------
@@ -587,16 +584,15 @@ def _translated(lead: Ids, others: list[Ids]) -> list[NDArray[np.int64]]:
         top = len(lead.names)
         # Looking up the many among the few is several times faster than the reverse.
         at = pa.compute.index_in(lead.names.column, value_set=texts)
-        found = np.flatnonzero(at.is_valid().to_numpy(zero_copy_only=False))
+        found = arrow.to_numpy(at.is_valid())
         codes = np.full(len(texts), MISSING, dtype=np.int64)
-        codes[at.drop_null().to_numpy()] = found
+        codes[arrow.to_numpy(at)[found]] = np.flatnonzero(found)
     else:
         codes = (lead.names or Numbered("", 0)).codes_of(texts)
         top = 1 + max(int(lead.codes.max(initial=0)), int(codes.max(initial=0)))
     strange = codes < 0
     codes[strange] = top + np.arange(int(strange.sum()))
-    places = joint.indices.fill_null(MISSING).to_numpy(zero_copy_only=False)
-    flat = np.append(codes, MISSING)[places]
+    flat = np.append(codes, MISSING)[_positions(joint.indices)]
     return np.split(flat, np.cumsum([len(column) for column in columns])[:-1])
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from semrecall.data import Judgments, Run
+from semrecall.data import Judgments, Run, arrow
 from semrecall.data.ids import Growing, Ids, Parts, ids, ids_or_texts
 from semrecall.data.run import Ordering, taken
 from semrecall.errors import InputError, SemrecallWarning
@@ -220,8 +220,8 @@ def _part(data: bytes, names: tuple[str, ...]) -> _Part | None:
         size,
         _stretches(columns["query_id"]),
         ids_or_texts(columns["doc_id"]),
-        columns["score" if run else "grade"].to_numpy(),
-        columns["rank"].to_numpy() if "rank" in columns else None,
+        arrow.to_numpy(columns["score" if run else "grade"]),
+        arrow.to_numpy(columns["rank"]) if "rank" in columns else None,
         _stretches(columns["tag"]) if "tag" in columns else ([""], np.array([len(table)])),
     )
 
@@ -255,7 +255,7 @@ def _table(data: bytes, names: tuple[str, ...], wanted: list[str]) -> Any:
 
 
 def _stretches(column: Any) -> tuple[list[str], NDArray[np.int64]]:
-    codes = column.indices.to_numpy()
+    codes = arrow.to_numpy(column.indices)
     starts = np.append(0, np.flatnonzero(codes[1:] != codes[:-1]) + 1)
     names = column.dictionary.to_pylist()
     return [names[code] for code in codes[starts].tolist()], np.diff(np.append(starts, len(codes)))
