@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from semrecall.text import number
 from semrecall.registry import import_extra
+from semrecall.text import number
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semrecall.evaluate.table import count_lines, left_out_lines, note_lines
-from semrecall.text import number, one_line, plural, share
 from semrecall.formats import writing
 from semrecall.report.charts import Bar, Column, distributions, histogram, stacked_bars
 from semrecall.report.headline import headline
+from semrecall.text import number, one_line, plural, share
 
 if TYPE_CHECKING:
     from semrecall.evaluate import Result, Slice, Summary
