@@ -21,7 +21,9 @@ id_values = st.one_of(
     st.integers(-3, 5),
     st.integers(0, 2**63 - 1),
     st.text(max_size=4),
-    st.sampled_from(["7", "007", "+7", "7.0", "-1", "ก", "é", "é", "", None]),
+    st.sampled_from(
+        ["7", "007", "+7", "7.0", "-1", "-1000000000000000000", -(10**18), "ก", "é", "é", "", None]
+    ),
 )
 
 

@@ -328,7 +328,7 @@ def _one_chunk(column: Any) -> Any:
         return column
     whole = column.combine_chunks()
     if isinstance(whole, pa.ChunkedArray):
-        return whole.chunk(0) if whole.num_chunks else pa.array([], whole.type)
+        return whole.chunk(0) if whole.num_chunks else pa.nulls(0, whole.type)
     return whole
 
 
@@ -356,17 +356,15 @@ def _from_texts(column: Any) -> Ids:
         return numbered
     encoded = _one_chunk(column.cast(pa.large_string()).dictionary_encode())
     vocabulary, codes = encoded.dictionary, _positions(encoded.indices)
-    # "7" is 7, but "007", "+7" and "7.0" are strings of their own.
-    canonical = pc.match_substring_regex(vocabulary, r"^(0|-?[1-9][0-9]{0,17})$")
-    empty = arrow.to_numpy(pc.binary_length(vocabulary)) == 0
+    # "7" is 7, but "007", "+7" and "7.0" are strings of their own. Negative is missing at any length.
+    canonical = pc.match_substring_regex(vocabulary, r"^(0|[1-9][0-9]{0,17})$")
+    negative = pc.match_substring_regex(vocabulary, r"^-[1-9][0-9]*$")
+    gone = (arrow.to_numpy(pc.binary_length(vocabulary)) == 0) | arrow.to_numpy(negative)
     whole = arrow.to_numpy(canonical)
-    if bool(np.all(whole | empty)):
+    if bool(np.all(whole | gone)):
         numbers = np.full(len(vocabulary) + 1, MISSING, dtype=np.int64)
-        values = vocabulary.filter(canonical).cast(pa.int64())
-        numbers[:-1][whole] = np.maximum(arrow.to_numpy(values), MISSING)
+        numbers[:-1][whole] = arrow.to_numpy(vocabulary.filter(canonical).cast(pa.int64()))
         return Ids(numbers[codes])
-    negative = pc.match_substring_regex(vocabulary, r"^-[1-9][0-9]{0,17}$")
-    gone = empty | arrow.to_numpy(negative)
     if not gone.any():
         return Ids(codes, Texts(vocabulary))
     renumber = np.full(len(vocabulary) + 1, MISSING, dtype=np.int64)
