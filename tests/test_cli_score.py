@@ -223,6 +223,7 @@ def test_scores_are_recomputed_from_vectors(shell):
 
 
 def test_html_report_with_the_command_that_made_it(shell, tmp_path):
+    pytest.importorskip("matplotlib", reason="needs matplotlib")
     status, _, err = shell(*ALL, "--html", "report.html")
     assert status == 0
     assert "wrote report.html" in err

@@ -22,6 +22,7 @@ def convert(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_vectors_round_the_formats(tmp_path: Path) -> None:
+    pytest.importorskip("h5py", reason="needs h5py")
     matrix = np.arange(40, dtype=np.float32).reshape(10, 4)
     formats.write(Vectors.of(matrix), tmp_path / "a.npy")
     chain = ["a.npy", "b.fvecs", "c.fbin", "d.parquet", "e.u8bin", "f.hdf5"]
@@ -97,6 +98,8 @@ def test_wrong_input(tmp_path: Path, arguments: list[str], message: str) -> None
 
 @pytest.mark.parametrize("name", ["w.npy", "w.fbin", "w.fvecs", "w.parquet", "w.hdf5"])
 def test_a_write_that_fails_halfway(tmp_path: Path, name: str) -> None:
+    if name.endswith(".hdf5"):
+        pytest.importorskip("h5py", reason="needs h5py")
     # The system refuses files beyond 100,000 bytes: as on a full disk, a write in the middle fails.
     code = """
 import resource, sys

@@ -144,6 +144,7 @@ def test_the_same_input_gives_the_same_bytes(full, page):
 
 
 def test_the_same_bytes_in_another_process(tmp_path):
+    pytest.importorskip("matplotlib", reason="needs matplotlib")
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); import test_report as t\n"
         "exact, found, labels = t.parts()\n"

@@ -356,7 +356,7 @@ def _from_texts(column: Any) -> Ids:
         return numbered
     encoded = _one_chunk(column.cast(pa.large_string()).dictionary_encode())
     vocabulary, codes = encoded.dictionary, _positions(encoded.indices)
-    # "7" is 7, but "007", "+7" and "7.0" are strings of their own. Negative is missing at any length.
+    # "7" is 7, but "007", "+7" and "7.0" are strings of their own; "-7" is missing.
     canonical = pc.match_substring_regex(vocabulary, r"^(0|[1-9][0-9]{0,17})$")
     negative = pc.match_substring_regex(vocabulary, r"^-[1-9][0-9]*$")
     gone = (arrow.to_numpy(pc.binary_length(vocabulary)) == 0) | arrow.to_numpy(negative)
