@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semrecall.data import Run
+from semrecall.data import Judgments, Run
 from semrecall.errors import MeasureError
 from semrecall.measures import Measure, align, measure, measures, parse, parse_all
 from semrecall.measures.grammar import _DEFINITIONS, _SPELLINGS
@@ -219,19 +219,28 @@ def test_the_page_on_measures_names_them_all():
             assert f"{parameter}=" in page or f"`{parameter}`" in page, parameter
 
 
-def test_the_examples_of_the_page_run():
+def test_the_examples_of_the_page_run(capsys):
     page = (Path(__file__).parents[1] / "docs" / "measures.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 4
     try:
         for block in blocks:
+            # What an example prints stands beside it.
+            shown = re.search(r"print\(.*\)\s+# (.*)", block)
             exec(block, {})
+            assert shown is None or capsys.readouterr().out.strip() == shown[1]
         run = Run.from_arrays([[1, 2], [1, 9]])
         truth = Run.from_arrays([[2, 1], [1, 2]])
         assert parse("all@2").values(align(run, truth)).values.tolist() == [1.0, 0.0]
+        judged = align(run, None, Judgments.from_dict({0: {1: 2, 2: 1}, 1: {1: 1}}))
+        found = parse("found(rel=2.0)@2").values(judged)
+        assert str(parse(found.measure)) == "Found(rel=2)@2"
+        assert found.reasons == ("", "no relevant document")
+        assert found.values[0] == 1.0
     finally:
-        _DEFINITIONS.pop("all", None)
-        _SPELLINGS.pop("all", None)
+        for name in ("all", "Found"):
+            _DEFINITIONS.pop(name, None)
+            _SPELLINGS.pop(name.lower(), None)
 
 
 def test_a_new_measure_is_one_decorated_function():

@@ -51,6 +51,13 @@ _OPTIONS = (
     click.option("--columns", type=FILE, help="File with query_id and columns to slice by."),
     click.option("--deleted", type=FILE, help="Ids of deleted documents, one a line."),
     click.option(
+        "--no-relevant",
+        type=click.Choice(["skip", "zero"]),
+        default="skip",
+        show_default=True,
+        help="Queries without a relevant document: left out, or 0 as in trec_eval.",
+    ),
+    click.option(
         "--seed", type=int, default=0, show_default=True, help="Seed of intervals and tests."
     ),
     click.option(
@@ -119,6 +126,7 @@ def evaluated(given: dict[str, Any], also: Sequence[str] = ()) -> Result:
         codes=codes,
         deleted=_deleted(given["deleted"]),
         **settings,
+        no_relevant=given["no_relevant"],
         seed=given["seed"],
         confidence=given["confidence"],
     )

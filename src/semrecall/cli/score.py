@@ -23,6 +23,9 @@ __all__ = ["command"]
     type=FILE,
     help="Run of exact search over the quantised vectors: splits the loss in two.",
 )
+@click.option(
+    "--ties", is_flag=True, help="Show what the order of equal scores is worth to each measure."
+)
 @click.option("--per-query", is_flag=True, help="Print the values of every query.")
 @click.option(
     "--html", type=click.Path(dir_okay=False), metavar="FILE", help="Also write an HTML report."
@@ -54,7 +57,10 @@ def command(ctx: click.Context, /, **given: Any) -> None:
         import_extra("matplotlib", "report", "an HTML report")
     result = evaluated(given, [name for name, _ in gates])
     failed = _failed(result, gates)
-    _show(result, given["format"], given["per_query"], failed)
+    if given["ties"] and given["format"] != "json":
+        _show_ties(result, given["format"], given["per_query"])
+    else:
+        _show(result, given["format"], given["per_query"], failed, ties=given["ties"])
     if given["html"]:
         result.to_html(given["html"], command=_command_line())
         click.echo(f"wrote {given['html']}", err=True)
@@ -100,13 +106,33 @@ def _failed(result: Result, gates: list[tuple[str, float]]) -> list[str]:
     return lines
 
 
-def _show(result: Result, format: str, per_query: bool, failed: list[str]) -> None:  # noqa: A002
+def _show_ties(result: Result, format: str, per_query: bool) -> None:  # noqa: A002
+    from semrecall.cli.tables import print_rows
+    from semrecall.evaluate import document
+    from semrecall.evaluate.tied import tied_lines
+
+    if format == "table" and not per_query:
+        click.echo("\n".join([str(result), *tied_lines(result)]))
+    else:
+        print_rows(document.ties(result, per_query=per_query), format)
+
+
+def _show(
+    result: Result,
+    format: str,  # noqa: A002
+    per_query: bool,
+    failed: list[str],
+    *,
+    ties: bool,
+) -> None:
     from semrecall.cli.tables import print_rows
     from semrecall.evaluate import document, table
     from semrecall.evaluate.unjudged import unjudged_sentences
 
     if format == "json":
         whole = result.to_dict() | {"failed": failed}
+        if ties:
+            whole["ties"] = document.ties(result, per_query=per_query)
         if per_query:
             whole["per_query"] = document.per_query(result)
         print_rows([], "json", document=whole)

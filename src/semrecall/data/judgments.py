@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,7 @@ __all__ = ["Conflicts", "Judgments"]
 
 GRADE_COLUMNS = ("grade", "relevance", "rel", "label", "score", "rating", "human")
 #: What may be known of a judgment beside its grade.
-DETAIL_COLUMNS = ("judge", "reason", "time", "cost", "probability")
+DETAIL_COLUMNS = ("judge", "reason", "time", "cost", "probability", "subtopics")
 Conflicts = Literal["error", "max", "first", "last"]
 
 
@@ -32,7 +33,7 @@ class Judgments:
 
     grades: float64; NaN is "no grade", and then `details["reason"]` may say why. It is never 0.
     details: further columns: judge, reason, time, cost, probability (with which the pair was
-        picked for judging).
+        picked for judging), subtopics (JSON text: the grade for each subtopic of the query).
     """
 
     queries: Ids
@@ -76,12 +77,16 @@ class Judgments:
         *,
         conflicts: Conflicts = "error",
         name: str = "",
+        subtopics: Any = None,
         **details: Any,
     ) -> Judgments:
         """Judgments from columns of equal length (m,).
 
         Repeated pairs that agree count once, with a warning; ones that contradict each other are
         an error unless `conflicts` says which to take: "max", "first" or "last".
+
+        subtopics: (m,) which subtopic of the query each grade is for (diversity). A pair then has
+            one grade a subtopic, and the highest of them is its own; `details` keep them all.
         """
         queries, documents = ids(query_ids, what="query ids"), ids(doc_ids, what="document ids")
         values = _numbers(grades, "grades")
@@ -93,6 +98,12 @@ class Judgments:
         gone = queries.missing | documents.missing
         if gone.any():
             raise InputError(f"judgment {int(np.argmax(gone))} has no query id or no document id")
+        if subtopics is not None:
+            if isinstance(details.get("subtopics"), np.ndarray):
+                raise InputError("subtopics are given twice")
+            keep, values, texts = _by_subtopic(queries, documents, values, subtopics, conflicts)
+            kept = {key: np.asarray(column)[keep] for key, column in details.items()}
+            return cls(queries[keep], documents[keep], values, kept | {"subtopics": texts}, name)
         keep = _distinct(queries, documents, values, conflicts)
         kept = {key: np.asarray(column)[keep] for key, column in details.items()}
         return cls(queries[keep], documents[keep], values[keep], kept, name)
@@ -111,7 +122,10 @@ class Judgments:
     def from_frame(
         cls, frame: Any, *, conflicts: Conflicts = "error", name: str = "", grade: str | None = None
     ) -> Judgments:
-        """Judgments from a frame with columns query_id, doc_id, grade (or the column `grade`)."""
+        """Judgments from a frame with columns query_id, doc_id, grade (or the column `grade`).
+
+        A column subtopic says which subtopic of the query a grade is for.
+        """
         columns = columns_of(frame)
         grade_names = GRADE_COLUMNS if grade is None else (grade,)
         details = {c: np.asarray(columns[c]) for c in DETAIL_COLUMNS if c in columns}
@@ -121,6 +135,7 @@ class Judgments:
             pick_column(columns, grade_names, "grades"),
             conflicts=conflicts,
             name=name,
+            subtopics=columns.get("subtopic"),
             **details,
         )
 
@@ -226,3 +241,28 @@ def _distinct(
     else:
         picked = order[first]
     return np.sort(picked)
+
+
+def _by_subtopic(
+    queries: Ids,
+    documents: Ids,
+    grades: NDArray[np.float64],
+    subtopics: Any,
+    conflicts: Conflicts,
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[Any]]:
+    """(first position, highest grade, JSON text of the grades by subtopic) of each pair."""
+    topics = ids(subtopics, what="subtopics")
+    if len(topics) != len(queries):
+        raise InputError(f"{len(queries):,} judgments but {len(topics):,} subtopics")
+    names = topics.strings().tolist()
+    parts = [f"{d} (subtopic {t})" for d, t in zip(documents, names, strict=True)]
+    keep = _distinct(queries, ids(parts, what="document ids"), grades, conflicts)
+    found: dict[tuple[int, int], dict[str, float]] = {}
+    first: dict[tuple[int, int], int] = {}
+    for at in keep.tolist():
+        pair = (int(queries.codes[at]), int(documents.codes[at]))
+        first.setdefault(pair, at)
+        found.setdefault(pair, {})[names[at]] = float(grades[at])
+    highest = [float(np.nanmax(list(g.values()))) if g else np.nan for g in found.values()]
+    texts = np.array([json.dumps(g) for g in found.values()], dtype=object)
+    return np.array(list(first.values()), dtype=np.int64), np.array(highest), texts

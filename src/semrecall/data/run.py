@@ -48,6 +48,8 @@ class Run:
     scores_by: "exact" when the scores were computed from the vectors in float64, else "index".
     reasons: per query, why its row cannot be trusted ("" where it can), e.g. a NaN query vector.
     identity: what the run was made from (see `truth`); empty when it is not known.
+    ordered_by: what settled the order of a row. Only by "score" are equal scores ties; "rank" and
+        "file" say that the order was given.
     """
 
     queries: Ids
@@ -60,6 +62,7 @@ class Run:
     scores_by: ScoresBy = "index"
     reasons: tuple[str, ...] = ()
     identity: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    ordered_by: Order = "score"
 
     def __post_init__(self) -> None:
         n = len(self.queries)
@@ -169,8 +172,18 @@ class Run:
         documents = ids_of_rows(rows, what="document ids")
         flat = _scores_of(results, len(documents)) if rows and all(scored) else None
         wanted = None if space is None else _space(space)
-        by = Ordering(order, wanted, lower_is_better).of(offsets, documents, flat)
-        return cls(query_ids, taken(documents, by), offsets, taken(flat, by), wanted, k, name)
+        ordering = Ordering(order, wanted, lower_is_better)
+        by = ordering.of(offsets, documents, flat)
+        return cls(
+            query_ids,
+            taken(documents, by),
+            offsets,
+            taken(flat, by),
+            wanted,
+            k,
+            name,
+            ordered_by=ordering.chosen(flat),
+        )
 
     @classmethod
     def from_frame(
@@ -201,8 +214,18 @@ class Run:
         wanted = None if space is None else _space(space)
         queries, offsets, together = grouped(query_column)
         documents, flat, ranks = (taken(c, together) for c in (documents, flat, ranks))
-        by = Ordering(order, wanted, lower_is_better).of(offsets, documents, flat, ranks)
-        return cls(queries, taken(documents, by), offsets, taken(flat, by), wanted, k, name)
+        ordering = Ordering(order, wanted, lower_is_better)
+        by = ordering.of(offsets, documents, flat, ranks)
+        return cls(
+            queries,
+            taken(documents, by),
+            offsets,
+            taken(flat, by),
+            wanted,
+            k,
+            name,
+            ordered_by=ordering.chosen(flat, ranks),
+        )
 
     # -- seen from outside ----------------------------------------------------------------
 
@@ -395,6 +418,12 @@ class Ordering:
         """Whether the best score is the lowest."""
         return self.lower_is_better or (self.space is not None and not self.space.higher_is_nearer)
 
+    def chosen(
+        self, scores: NDArray[np.float64] | None, ranks: NDArray[np.float64] | None = None
+    ) -> Order:
+        """By which of the columns that are there: `by` itself, where it is said."""
+        return self.by or ("rank" if ranks is not None else "file" if scores is None else "score")
+
     def of(
         self,
         offsets: NDArray[np.int64],
@@ -403,7 +432,7 @@ class Ordering:
         ranks: NDArray[np.float64] | None = None,
     ) -> Moves | None:
         """What brings flat results in order, row by row, best first; None where they are."""
-        by = self.by or ("rank" if ranks is not None else "file" if scores is None else "score")
+        by = self.chosen(scores, ranks)
         if by == "file":
             return None
         key = ranks if by == "rank" else scores

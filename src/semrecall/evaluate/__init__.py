@@ -16,9 +16,10 @@ from semrecall.evaluate.paired import Gap, Paired
 from semrecall.evaluate.result import Missed, Result, RunCounts, Summary
 from semrecall.evaluate.slices import Slice
 from semrecall.evaluate.split import LossSplit
+from semrecall.evaluate.tied import Tied
 from semrecall.evaluate.unjudged import Unjudged
 from semrecall.evaluate.values import Evaluation, chosen_measures
-from semrecall.measures import Measure
+from semrecall.measures import Measure, NoRelevant
 
 __all__ = [
     "Comparison",
@@ -31,6 +32,7 @@ __all__ = [
     "RunCounts",
     "Slice",
     "Summary",
+    "Tied",
     "Unjudged",
     "compare",
     "evaluate",
@@ -57,6 +59,7 @@ def evaluate(
     spans: Spans | None = None,
     chunks: Chunks | None = None,
     overlap: str | Overlap = DEFAULT_RULE,
+    no_relevant: NoRelevant = "skip",
     seed: int = 0,
     confidence: float = 0.95,
 ) -> Result:
@@ -80,13 +83,15 @@ def evaluate(
         judgments; else a column `answerable` of `columns` says so.
     spans, chunks: labels on spans of documents, and the chunks that were searched; without
         judgments, those follow by the rule `overlap` (see `judge_chunks`).
+    no_relevant: a query without a relevant document has no value and is left out ("skip"), or
+        counts as 0 as in trec_eval ("zero").
     seed, confidence: of the bootstrap intervals.
 
     Raises MismatchError where inputs do not belong together, MeasureError for a measure that is
     unknown or needs what was not given.
     """
     judgments = judged_spans(spans, chunks, overlap, judgments)
-    inputs = Inputs(named_runs(runs), truth, judgments, codes)
+    inputs = Inputs(named_runs(runs), truth, judgments, codes, no_relevant=no_relevant)
     if truth is None and judgments is None:
         raise InputError(
             "nothing to compare with; expected truth, judgments, or both",
@@ -140,6 +145,7 @@ def compare(
     queries: Any = None,
     columns: Any = None,
     by: str | Sequence[str] = (),
+    no_relevant: NoRelevant = "skip",
     baseline: str | None = None,
     test: str = "randomisation",
     correction: str = "holm",
@@ -152,8 +158,8 @@ def compare(
 
     runs: {name: Run}, a list of runs, or a Result of `evaluate` (then nothing of what it was made
         from is given again).
-    measures, truth, judgments, base, queries, columns, by: as in `evaluate`. With `by`, all is
-        done within each slice too, and each slice is set against the rest.
+    measures, truth, judgments, base, queries, columns, by, no_relevant: as in `evaluate`. With
+        `by`, all is done within each slice too, and each slice is set against the rest.
     baseline: the run that all others are compared with; without it, every pair is compared.
     test: "randomisation", "t", "wilcoxon" or "sign", two-sided, over queries that both define.
     correction: of the p-values for their number: "holm", "bonferroni", "bh" or "none".
@@ -182,6 +188,7 @@ def compare(
         queries=queries,
         columns=columns,
         by=by,
+        no_relevant=no_relevant,
         seed=seed,
         confidence=confidence,
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from semrecall.evaluate.result import Result, Summary
 
-__all__ = ["document", "per_query", "summary_row", "titles"]
+__all__ = ["document", "per_query", "summary_row", "ties", "titles"]
 
 
 def document(result: Result) -> dict[str, Any]:
@@ -86,6 +86,28 @@ def titles(*, with_run: bool, with_group: bool) -> dict[str, str]:
     if with_group:
         found |= {"column": "slice", "group": "group"}
     return found | _FIGURES | {"left_out": "left out"}
+
+
+def ties(result: Result, *, per_query: bool = False) -> list[dict[str, Any]]:
+    """A row per run and measure (and query): the range over all orders of tied results."""
+    rows = []
+    for found in result.ties():
+        head = {"run": found.run, "measure": found.measure}
+        if not per_query:
+            rows.append(
+                head
+                | {"low": found.low, "expected": found.expected, "mean": found.mean}
+                | {"high": found.high, "touched": found.touched, "queries": found.n}
+            )
+            continue
+        values = result.scores[found.run, found.measure].values
+        columns = (result.queries.strings(), *found.ranges, values)
+        for query, low, expected, high, value in zip(*(c.tolist() for c in columns), strict=True):
+            rows.append(
+                {"query": query, **head, "low": low, "expected": expected, "value": value}
+                | {"high": high}
+            )
+    return rows
 
 
 def per_query(result: Result) -> list[dict[str, Any]]:

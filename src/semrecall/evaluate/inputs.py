@@ -17,6 +17,7 @@ from semrecall.data.spans import Chunks, Spans
 from semrecall.data.vectors import identity_difference, identity_of
 from semrecall.errors import InputError, MismatchError, SemrecallWarning
 from semrecall.exact import rescore
+from semrecall.measures import NoRelevant
 
 __all__ = ["Inputs", "named_runs"]
 
@@ -26,7 +27,8 @@ class Inputs:
     """What is compared: runs by name, truth, judgments, and a run over the quantised codes.
 
     unanswerable: queries known to have no answer. spans: labelled spans, and the chunks searched.
-    unmerged: the runs before documents that are the same became one.
+    unmerged: the runs before documents that are the same became one. no_relevant: what a query
+    without a relevant document is, as in `align`.
     """
 
     runs: dict[str, Run]
@@ -37,6 +39,7 @@ class Inputs:
     unanswerable: Ids | None = None
     spans: tuple[Spans, Chunks] | None = None
     unmerged: dict[str, Run] = field(default_factory=dict)
+    no_relevant: NoRelevant = "skip"
     notes: list[str] = field(default_factory=list)
 
     def parts(self) -> dict[str, Run]:

@@ -26,6 +26,7 @@ from semrecall.stats.shares import wilson_interval
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from semrecall.evaluate.tied import Tied
     from semrecall.evaluate.unjudged import Unjudged
     from semrecall.measures import Problem
     from semrecall.space import Space
@@ -68,7 +69,8 @@ class RunCounts:
 
     not_answered: queries without a row. only_in_run: queries nobody asked about, left out.
     repeats, missing: results not counted, within the rows. violations: results where the truth
-    is empty. deleted: results that are deleted documents.
+    is empty. deleted: results that are deleted documents. tied: queries where results of different
+    grades have equal scores, so that more than scores decided their order.
     """
 
     queries: int
@@ -78,6 +80,7 @@ class RunCounts:
     missing: int
     violations: int
     deleted: int = 0
+    tied: int = 0
 
 
 @dataclass(frozen=True)
@@ -282,6 +285,12 @@ class Result:
             return None
         # Values are ratios of whole numbers: their products with the sizes are the hits.
         return float(np.rint(values * sizes).sum() / sizes.sum())
+
+    def ties(self) -> tuple[Tied, ...]:
+        """The range of each measure by judgments over all orders of equally scored results."""
+        from semrecall.evaluate.tied import tied
+
+        return tied(self)
 
     @cached_property
     def unjudged(self) -> tuple[Unjudged, ...]:

@@ -192,6 +192,11 @@ def _counts(counts: RunCounts) -> list[str]:
         (counts.deleted, f"{plural(counts.deleted, 'result')} that are deleted documents"),
         (counts.not_answered, f"{of} not answered (they score 0)"),
         (
+            counts.tied,
+            f"{plural(counts.tied, 'query', 'queries')} where results of different grades have "
+            "equal scores (--ties)",
+        ),
+        (
             counts.only_in_run,
             f"{plural(counts.only_in_run, 'query', 'queries')} only in the run, left out",
         ),

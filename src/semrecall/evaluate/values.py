@@ -16,7 +16,14 @@ from semrecall.evaluate.labels import apart, with_spans
 from semrecall.evaluate.result import RunCounts, leading_k
 from semrecall.evaluate.slices import SN, Semantic, Slice, column_slices
 from semrecall.evaluate.split import LossSplit
-from semrecall.measures import Measure, Problem, align, parse_all
+from semrecall.measures import (
+    Measure,
+    Problem,
+    align,
+    half_precision,
+    parse_all,
+    tied_queries,
+)
 from semrecall.text import plural
 
 if TYPE_CHECKING:
@@ -81,7 +88,8 @@ class Evaluation:
             )
 
     def _align(self, run: Run) -> Problem:
-        return align(run, self.inputs.truth, self.inputs.judgments)
+        inputs = self.inputs
+        return align(run, inputs.truth, inputs.judgments, no_relevant=inputs.no_relevant)
 
     @property
     def first(self) -> Problem:
@@ -157,7 +165,13 @@ class Evaluation:
             missing=int(problem.missing.sum()),
             violations=int(problem.violations.sum()),
             deleted=deleted,
+            tied=self._tied(problem),
         )
+
+    def _tied(self, problem: Problem) -> int:
+        """In how many queries ties matter to a measure by judgments; 0 where none was asked for."""
+        asked = any(m.layer == "retrieval" and "judgments" in m.needs for m in self.measures)
+        return int(tied_queries(problem).sum()) if asked else 0
 
     def splits(self) -> tuple[LossSplit, ...]:
         """Each loss of each run in two parts, where a run over the codes was given."""
@@ -187,7 +201,14 @@ class Evaluation:
 
     def notes(self) -> tuple[str, ...]:
         """What a reader of all values should know, one sentence each."""
-        return (*self.inputs.notes, *self._query_notes())
+        return (*self.inputs.notes, *self._query_notes(), *self._precision_notes())
+
+    def _precision_notes(self) -> list[str]:
+        return [
+            f"scores of {name} are 16-bit floats, which ties results; 32-bit ones would part most"
+            for name, problem in self.problems.items()
+            if self._tied(problem) and half_precision(problem)
+        ]
 
     def _query_notes(self) -> list[str]:
         truth, judgments = self.inputs.truth, self.inputs.judgments

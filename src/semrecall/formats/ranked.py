@@ -111,6 +111,7 @@ def run_of(records: Records, options: Options, *, order: Order | None = None) ->
         taken(listed.scores, by),
         options.space,
         name=options.name or "",
+        ordered_by=ordering.chosen(listed.scores, ranks),
     )
 
 

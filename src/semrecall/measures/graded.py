@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
     Reasons = Iterator[tuple[str, Any]]
 
-__all__ = ["err", "gains_of", "ndcg", "nerr", "rbp", "rbp_residual"]
+__all__ = ["err", "gains_of", "ideal_dcg", "ndcg", "nerr", "rbp", "rbp_residual", "top_grade"]
 
 _LARGEST_EXPONENT = 1000
 
@@ -105,8 +105,8 @@ def ndcg(
     or what a map such as {1:1,2:3} says, where a grade outside the map is its own gain. Negative
     gains are 0. Source: trec_eval ndcg, ndcg_cut.
     """
-    hits, ideal = problem.condensed(judged_only).first(k), _ideal(problem, gain).first(k)
-    return share(_dcg(hits, gains_of(hits.grades, gain)), _dcg(ideal, ideal.grades))
+    hits = problem.condensed(judged_only).first(k)
+    return share(_dcg(hits, gains_of(hits.grades, gain)), ideal_dcg(problem, k, gain))
 
 
 _CASCADE: dict[str, Any] = RETRIEVAL | {
@@ -124,7 +124,7 @@ def err(problem: Problem, k: int | None = None, *, max_rel: float | str = "highe
     max_rel is the highest grade in the judgments unless given. Source: gdeval ERR, which takes
     max_rel=4.
     """
-    return _cascade(problem.hits.first(k), _top_grade(problem, max_rel))
+    return _cascade(problem.hits.first(k), top_grade(problem, max_rel))
 
 
 @measure("nERR", **_CASCADE)
@@ -133,7 +133,7 @@ def nerr(problem: Problem, k: int | None = None, *, max_rel: float | str = "high
 
     (n,) in [0, 1]. Parameters as of ERR.
     """
-    top, ideal = _top_grade(problem, max_rel), _ideal(problem, "grade").first(k)
+    top, ideal = top_grade(problem, max_rel), _ideal(problem, "grade").first(k)
     return share(_cascade(problem.hits.first(k), top), _cascade(ideal, top))
 
 
@@ -165,7 +165,7 @@ def rbp(
     """
     hits = problem.hits.first(k)
     if isinstance(rel, str):
-        gains = np.maximum(hits.grades, 0.0) / _top_grade(problem, max_rel)[hits.rows]
+        gains = np.maximum(hits.grades, 0.0) / top_grade(problem, max_rel)[hits.rows]
     else:
         gains = (hits.grades >= rel).astype(np.float64)
     return hits.sum(gains * _patience(hits, p))
@@ -208,6 +208,12 @@ def gains_of(grades: Array, gain: Value) -> Array:
     return gains
 
 
+def ideal_dcg(problem: Problem, k: int | None, gain: Value) -> Array:
+    """The discounted gains of all judged documents in the best order, cut at k, shape (n,)."""
+    ideal = _ideal(problem, gain).first(k)
+    return _dcg(ideal, ideal.grades)
+
+
 def _mapped(grades: Array, pairs: tuple[tuple[float, float], ...]) -> Array:
     known = np.array(pairs)
     at = np.minimum(np.searchsorted(known[:, 0], grades), len(known) - 1)
@@ -240,7 +246,7 @@ def _patience(hits: Hits, p: float) -> Array:
     return np.asarray((1.0 - p) * p ** (hits.ranks - 1.0))
 
 
-def _top_grade(problem: Problem, max_rel: float | str) -> Array:
+def top_grade(problem: Problem, max_rel: float | str) -> Array:
     """The grade of the best possible document for each query, (n,); MeasureError if surpassed."""
     known = _judged(problem)
     if max_rel == "query":

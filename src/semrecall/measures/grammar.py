@@ -62,7 +62,7 @@ class Measure:
         return _DEFINITIONS[self.name]
 
     @property
-    def settings(self) -> dict[str, Value]:
+    def settings(self) -> dict[str, Any]:
         """All parameters by name, defaults included."""
         return {**self.definition.defaults, **dict(self.params)}
 

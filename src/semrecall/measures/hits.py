@@ -78,7 +78,7 @@ class Hits:
         return Hits(self.rows, self.nth, self.grades, self.count, self.entries)
 
     def reranked(self, ranks: NDArray[np.int64]) -> Hits:
-        """The same hits at other ranks (h,)."""
+        """The same hits at other ranks (h,); `entries` still say where they were found."""
         order = np.lexsort((ranks, self.rows))
         return Hits(self.rows, ranks[order], self.grades[order], self.returned, self.entries[order])
 

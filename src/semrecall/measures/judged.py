@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,7 @@ class Judged:
     span: above every document code.
     renumbered: (d,) where codes are too large for one key, the judged codes, rising; a document's
         position here then stands for its code.
+    subtopics: (m,) JSON text, the grade for each subtopic of the query; None where not known.
     """
 
     offsets: NDArray[np.int64]
@@ -35,15 +36,22 @@ class Judged:
     keys: NDArray[np.int64]
     span: int
     renumbered: NDArray[np.int64] | None
+    subtopics: NDArray[Any] | None = None
 
     @classmethod
     def of(
-        cls, rows: NDArray[np.int64], codes: NDArray[np.int64], grades: NDArray[np.float64], n: int
+        cls,
+        rows: NDArray[np.int64],
+        codes: NDArray[np.int64],
+        grades: NDArray[np.float64],
+        n: int,
+        subtopics: NDArray[Any] | None = None,
     ) -> Judged:
         """Sort judgments (m,) by row number and document code; row -1 is left out."""
         use = (rows >= 0) & ~np.isnan(grades)
         if not use.all():
             rows, codes, grades = rows[use], codes[use], grades[use]
+            subtopics = None if subtopics is None else subtopics[use]
         span, renumbered = int(codes.max(initial=0)) + 1, None
         if span * max(n, 1) > _LARGEST_KEY:
             renumbered = np.unique(codes)
@@ -53,7 +61,8 @@ class Judged:
         if bool((keys[1:] < keys[:-1]).any()):
             order = np.argsort(keys)
             keys, grades = keys[order], grades[order]
-        return cls(offsets.astype(np.int64), grades, keys, span, renumbered)
+            subtopics = None if subtopics is None else subtopics[order]
+        return cls(offsets.astype(np.int64), grades, keys, span, renumbered, subtopics)
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -54,6 +54,7 @@ class Problem:
     answered: (n,) whether the run has the query at all.
     only_in_run: how many queries of the run were left out, because nothing judges them.
     judged: the grades of each query; None without judgments.
+    by_score: whether the order of results follows from their scores, so that equal ones are ties.
     no_relevant: "zero" where a query without a relevant document counts as 0, as in trec_eval.
     given, given_true: rows as handed in, repeats and missing results included. They serve the
         numbers that other tools print; our own measures never look at them.
@@ -77,6 +78,7 @@ class Problem:
     answered: NDArray[np.bool_]
     only_in_run: int
     judged: Judged | None
+    by_score: bool
     no_relevant: NoRelevant
     given: Lists
     given_true: Listed | None
@@ -151,6 +153,13 @@ class Problem:
         """The results that are judged. Raises MeasureError without judgments."""
         return judged_results(self.results, need(self.judged, "judgments"))
 
+    def with_hits(self, hits: Hits) -> Problem:
+        """The same problem with the judged results at other ranks. The lists stay as they are."""
+        other = replace(self)
+        # Where a cached property keeps its value.
+        other.__dict__["hits"] = hits
+        return other
+
     def condensed(self, judged_only: bool = True) -> Hits:
         """The hits, ranked among themselves where `judged_only`: unjudged results do not exist."""
         return self.hits.condensed if judged_only else self.hits
@@ -200,7 +209,8 @@ def align(
         true, given_true = kept.matrix, given_lists.matrix
     judged = None
     if judgments is not None and judged_codes is not None:
-        judged = Judged.of(judged_rows, judged_codes, judgments.grades, n)
+        topics = judgments.details.get("subtopics")
+        judged = Judged.of(judged_rows, judged_codes, judgments.grades, n, topics)
     reasons = (truth.reasons if truth is not None else ()) or ("",) * n
     missing, violations = _shortfall(run.depth, results.lengths + repeats, true, reasons)
     return Problem(
@@ -221,6 +231,7 @@ def align(
         answered=run_rows >= 0,
         only_in_run=len(run) - int(np.count_nonzero(run_rows >= 0)),
         judged=judged,
+        by_score=run.ordered_by == "score",
         no_relevant=no_relevant,
         given=given,
         given_true=given_true,
