@@ -71,9 +71,9 @@ def _residual_notes(
     problem: Problem, k: int | None, values: Array, params: Mapping[str, Any]
 ) -> Iterator[str]:
     if isinstance(params["rel"], str) and _highest(problem) > 1:
-        which = {"query": "each query's highest grade", "highest": "the highest grade of all"}
+        words = {"query": "each query's highest grade", "highest": "the highest grade of all"}
         top = params["max_rel"]
-        yield f"the gain is the grade over {which.get(top, f'{top:g}' if top != 'query' else '')}"
+        yield f"the gain is the grade over {words[top] if isinstance(top, str) else f'{top:g}'}"
     residual, use = rbp_residual(problem, k, p=params["p"]), ~np.isnan(values)
     if use.any():
         yield f"residual {np.mean(residual[use]):.4f}: what results not judged could add"
