@@ -55,6 +55,40 @@ def test_truth_to_stdout_is_json_lines(shell: Shell) -> None:
     assert done.stderr == ""
 
 
+def test_no_command_writes_over_what_it_reads(shell: Shell, tmp_path: Path) -> None:
+    before = (tmp_path / "base.npy").read_bytes()
+    (tmp_path / "link.npy").symlink_to(tmp_path / "base.npy")
+    shell("truth", "base.npy", "queries.npy", "-k", "4", "--space", "ip", "-o", "t.parquet")
+    for words in (
+        ("truth", "base.npy", "queries.npy", "-k", "4", "--space", "ip", "-o", "./base.npy"),
+        ("truth", "base.npy", "queries.npy", "-k", "4", "--space", "ip", "-o", "link.npy"),
+        ("truth", "base.npy", "queries.npy", "-k", "4", "--space", "ip", "-o",
+         str(tmp_path / "base.npy")),
+        ("search", "exact", "--base", "base.npy", "--queries", "queries.npy", "-k", "4", "--space",
+         "ip", "--codes", "base.npy"),
+        ("convert", "base.npy", "base.npy"),
+        ("score", "t.parquet", "--truth", "t.parquet", "--html", "t.parquet"),
+    ):  # fmt: skip
+        done = shell(*words)
+        assert done.returncode == 2, words
+        assert "would write over" in done.stderr or "does not end in .html" in done.stderr
+    assert (tmp_path / "base.npy").read_bytes() == before
+    assert len(sr.read(tmp_path / "t.parquet")) == 3
+
+
+def test_the_queries_of_a_data_set_are_its_test_part(shell: Shell, tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py", reason="needs h5py")
+    with h5py.File(tmp_path / "set.hdf5", "w") as file:
+        file["train"] = np.load(tmp_path / "base.npy")
+        file["test"] = np.load(tmp_path / "queries.npy")
+        file.attrs["distance"] = "euclidean"
+    done = shell("truth", "set.hdf5", "set.hdf5", "-k", "2", "--space", "l2")
+    expected = shell("truth", "base.npy", "queries.npy", "-k", "2", "--space", "l2")
+    assert done.stdout == expected.stdout
+    path = tmp_path / "set.hdf5"
+    assert len(sr.truth(path, path, 2, "l2")) == 3
+
+
 def test_truth_with_a_filter_and_ids(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "ids.txt").write_text("".join(f"row{i}\n" for i in range(40)))
     allowed = [{"query_id": i, "ids": ["row1", "row7"][: i + 1]} for i in range(3)]

@@ -91,6 +91,23 @@ def test_adversarial_values(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize("scale", [1e100, 1e-100])
+def test_float64_of_extreme_size(name: str, scale: float) -> None:
+    rng = np.random.default_rng(8)
+    base, queries = rng.standard_normal((60, 5)) * scale, rng.standard_normal((4, 5)) * scale
+    assert_equal(search(base, queries, 7, name), slow(base, queries, 7, name))
+
+
+@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize(("base", "queries"), [(1e160, 1e160), (1.0, 1e200), (1e-200, 1e-200)])
+def test_what_float64_cannot_square_is_refused(name: str, base: float, queries: float) -> None:
+    rng = np.random.default_rng(8)
+    rows = rng.standard_normal((60, 5))
+    with pytest.raises(InputError, match="whose squares float64 cannot hold"):
+        search(rows * base, rows[:2] * queries, 7, name)
+
+
+@pytest.mark.parametrize("name", SPACES)
 def test_same_bits_for_any_blocks_threads_and_source(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

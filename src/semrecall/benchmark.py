@@ -6,7 +6,6 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from semrecall.data.ids import ids as ids_of
 from semrecall.errors import InputError, MismatchError, SemrecallWarning, SystemFault
 from semrecall.exact import query_reasons, rescore
 from semrecall.exact import search as exact_search
-from semrecall.formats import read_vectors
+from semrecall.formats import queries_of, vectors_of
 from semrecall.systems import Counters, System, open_system
 from semrecall.text import plural
 
@@ -42,7 +41,7 @@ def build(
     knobs: build knobs, e.g. seed.
     """
     opened = open_system(system) if isinstance(system, str) else system
-    return opened.build(_vectors(base), space, ids, **knobs)
+    return opened.build(vectors_of(base), space, ids, **knobs)
 
 
 def search(
@@ -91,7 +90,7 @@ def search(
     title = name if name is not None else _title(system, settings)
     run = _run(asked, rows, ids, scores, title)
     if rescore_base is not None:
-        run = rescore(run, _vectors(rescore_base), asked.queries, system.space)
+        run = rescore(run, vectors_of(rescore_base), asked.queries, system.space)
     return run, _cost(asked, rows, times, latency_queries)
 
 
@@ -122,10 +121,6 @@ def codes_truth(system: System, queries: Any, k: int, *, query_ids: Any = None) 
         reasons=asked.reasons if any(asked.reasons) else (),
         identity={},
     )
-
-
-def _vectors(source: Any) -> Vectors:
-    return read_vectors(source) if isinstance(source, str | Path) else Vectors.of(source)
 
 
 @dataclass(frozen=True)
@@ -159,7 +154,7 @@ def _asked(
         )
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise InputError(f"k is {k!r}; expected a whole number of at least 1")
-    vectors = _vectors(queries)
+    vectors = queries_of(queries)
     if query_ids is not None:
         vectors = Vectors.of(vectors, ids=ids_of(query_ids, what="query ids"))
     matrix = np.ascontiguousarray(vectors.require_matrix(), dtype=np.float32)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from semrecall.data import Run, Vectors
+from semrecall.data import Run
 from semrecall.exact import search
 from semrecall.exact.search import Progress
-from semrecall.formats import read_allowed, read_vectors
+from semrecall.formats import queries_of, read_allowed, vectors_of
 from semrecall.space import Space
 
 __all__ = ["truth"]
@@ -43,8 +43,8 @@ def truth(
     """
     allowed = read_allowed(filter) if isinstance(filter, str | Path) else filter
     return search(
-        _vectors(base),
-        _vectors(queries),
+        vectors_of(base),
+        queries_of(queries),
         k,
         space,
         allowed=allowed,
@@ -53,6 +53,3 @@ def truth(
         progress=progress,
     )
 
-
-def _vectors(source: Any) -> Vectors:
-    return read_vectors(source) if isinstance(source, str | Path) else Vectors.of(source)

@@ -18,7 +18,7 @@ from semrecall.data.ids import codes_in, unify
 from semrecall.errors import InputError, SemrecallWarning
 from semrecall.exact import search
 from semrecall.exact.settle import exact_pair_scores
-from semrecall.formats import read_judgments, read_run, read_vectors
+from semrecall.formats import queries_of, read_judgments, read_run, vectors_of
 from semrecall.space import Space, exact_norms
 from semrecall.space import space as space_named
 
@@ -97,8 +97,8 @@ class Inputs:
         if not isinstance(judgments, Judgments | None):
             raise InputError(f"judgments are a {type(judgments).__name__}; expected Judgments")
         return cls(
-            base=_vectors(base),
-            queries=_in_memory(_vectors(queries)),
+            base=None if base is None else vectors_of(base),
+            queries=None if queries is None else _in_memory(queries_of(queries)),
             truth=_run(truth, "truth"),
             run=_run(run, "run"),
             judgments=judgments,
@@ -386,12 +386,6 @@ def quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SemrecallWarning)
         yield
-
-
-def _vectors(source: Any) -> Vectors | None:
-    if source is None:
-        return None
-    return read_vectors(source) if isinstance(source, str | Path) else Vectors.of(source)
 
 
 def _in_memory(queries: Vectors | None) -> Vectors | None:

@@ -84,7 +84,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
 
 def _read(given: dict[str, Any]) -> dict[str, Any]:
     from semrecall.errors import InputError
-    from semrecall.formats import read_judgments, read_vectors
+    from semrecall.formats import read_judgments, read_queries, read_vectors
 
     names = {"base": "base", "queries": "queries", "truth": "truth", "run_path": "run"}
     if not any(given[key] for key in (*names, "judgments")):
@@ -93,15 +93,12 @@ def _read(given: dict[str, Any]) -> dict[str, Any]:
             hint="give at least one of --base, --queries, --truth, --run and --judgments",
         )
     found: dict[str, Any] = {}
-    part = given["queries_dataset"]
-    if part is None and given["queries"] == given["base"]:
-        part = "test"
-    for key, ids, dataset in (
-        ("base", given["base_ids"], given["base_dataset"]),
-        ("queries", given["query_ids"], part),
+    for key, read, ids, dataset in (
+        ("base", read_vectors, given["base_ids"], given["base_dataset"]),
+        ("queries", read_queries, given["query_ids"], given["queries_dataset"]),
     ):
         if given[key]:
-            found[key] = read_vectors(given[key], dataset=dataset, ids=ids)
+            found[key] = read(given[key], dataset=dataset, ids=ids)
     for key in ("truth", "run_path"):
         if given[key]:
             found[names[key]] = _run(given[key], given["space"])

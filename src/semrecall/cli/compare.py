@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from semrecall.cli.inputs import FILE, evaluated, input_options
+from semrecall.cli.outputs import OutputPath, WritingCommand
 
 if TYPE_CHECKING:
     from semrecall.evaluate import Comparison, Paired
@@ -16,7 +17,7 @@ __all__ = ["command"]
 _SETTINGS = ("baseline", "test", "correction", "interval", "margin", "seed", "confidence")
 
 
-@click.command("compare")
+@click.command("compare", cls=WritingCommand)
 @click.argument("runs", nargs=-1, type=FILE, metavar="RUN...")
 @input_options
 @click.option("--baseline", metavar="NAME", help="Compare all other runs with this one.")
@@ -47,7 +48,7 @@ _SETTINGS = ("baseline", "test", "correction", "interval", "margin", "seed", "co
 @click.option("--moved", type=click.IntRange(1), metavar="N", help="The N queries that moved most.")
 @click.option(
     "--save",
-    type=click.Path(dir_okay=False),
+    type=OutputPath(dir_okay=False),
     metavar="FILE",
     help="Save the comparison (.json, .parquet), to add runs later.",
 )

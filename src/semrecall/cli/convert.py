@@ -7,10 +7,15 @@ from typing import Any
 
 import click
 
+from semrecall.cli.outputs import OutputPath, WritingCommand
 
-@click.command(short_help="Turn a file of vectors, results or judgments into another format.")
+
+@click.command(
+    cls=WritingCommand,
+    short_help="Turn a file of vectors, results or judgments into another format.",
+)
 @click.argument("source", metavar="IN", type=click.Path())
-@click.argument("target", metavar="OUT", type=click.Path(allow_dash=True))
+@click.argument("target", metavar="OUT", type=OutputPath(allow_dash=True))
 @click.option("--from", "source_format", metavar="FORMAT", help="Format of IN; else its suffix.")
 @click.option("--to", "target_format", metavar="FORMAT", help="Format of OUT; else its suffix.")
 @click.option(

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from semrecall.cli.outputs import OutputPath, WritingCommand
+
 if TYPE_CHECKING:
     from semrecall.demo.story import Example, Problem, Sweep
 
@@ -13,9 +15,9 @@ TARGET = 0.9
 REPORT = "semrecall-demo.html"
 
 
-@click.command("demo")
+@click.command("demo", cls=WritingCommand)
 @click.option(
-    "--html", type=click.Path(), default=REPORT, show_default=True,
+    "--html", type=OutputPath(".html", ".htm"), default=REPORT, show_default=True,
     help="Where to write the report; an empty name writes none.",
 )  # fmt: skip
 def command(html: str) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from semrecall.cli.outputs import OutputPath, WritingCommand
 from semrecall.cli.tables import format_option
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ _FILE = click.Path(exists=True)
 _SHOWN = 10
 
 
-@click.command("pool")
+@click.command("pool", cls=WritingCommand)
 @click.argument("runs", nargs=-1, required=True, type=_FILE, metavar="RUN...")
 @click.option("--judgments", type=_FILE, help="What is judged already.")
 @click.option("--truth", type=_FILE, help="The exact neighbours join the pool.")
@@ -50,7 +51,7 @@ _SHOWN = 10
 @click.option(
     "-o",
     "--output",
-    type=click.Path(dir_okay=False),
+    type=OutputPath(dir_okay=False),
     metavar="FILE",
     help="Write the pairs: .jsonl (for semrecall judge), .csv or .parquet.",
 )

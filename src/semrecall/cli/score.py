@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from semrecall.cli.inputs import FILE, evaluated, input_options
+from semrecall.cli.outputs import OutputPath, WritingCommand
 from semrecall.cli.tables import format_option
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-@click.command("score")
+@click.command("score", cls=WritingCommand)
 @click.argument("runs", nargs=-1, required=True, type=FILE, metavar="RUN...")
 @input_options
 @click.option(
@@ -28,7 +29,10 @@ __all__ = ["command"]
 )
 @click.option("--per-query", is_flag=True, help="Print the values of every query.")
 @click.option(
-    "--html", type=click.Path(dir_okay=False), metavar="FILE", help="Also write an HTML report."
+    "--html",
+    type=OutputPath(".html", ".htm", dir_okay=False),
+    metavar="FILE",
+    help="Also write an HTML report.",
 )
 @click.option(
     "--fail-under",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from semrecall.cli.outputs import OutputPath, WritingCommand
 from semrecall.cli.tables import format_option
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _TITLES = {
 }
 
 
-@click.command("search")
+@click.command("search", cls=WritingCommand)
 @click.argument("spec")
 @click.option("--base", type=_FILE, help="Base vectors; a saved or recorded system needs none.")
 @click.option("--queries", type=_FILE, required=True, help="Query vectors.")
@@ -45,12 +46,14 @@ _TITLES = {
     "--build", "build_knobs", multiple=True, metavar="KNOB=VALUE", help="A build knob, e.g. seed=7."
 )
 @click.option(
-    "-o", "--output", type=_FILE,
+    "-o", "--output", type=OutputPath(),
     help="Where the run goes; with several values a pattern, e.g. run-{nprobe}.parquet.",
 )  # fmt: skip
-@click.option("--cost", type=_FILE, help="Cost per query; a pattern like -o.")
-@click.option("--codes", type=_FILE, help="The run of exact search over the quantised vectors.")
-@click.option("--save", type=_FILE, help="Save the built index, e.g. index.faiss.")
+@click.option("--cost", type=OutputPath(), help="Cost per query; a pattern like -o.")
+@click.option(
+    "--codes", type=OutputPath(), help="The run of exact search over the quantised vectors."
+)
+@click.option("--save", type=OutputPath(), help="Save the built index, e.g. index.faiss.")
 @click.option("--rescore", is_flag=True, help="Exact scores, recomputed from the base vectors.")
 @click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True,
               help="How often the batch is searched; times are the median.")  # fmt: skip
@@ -87,7 +90,7 @@ def command(
     """
     from semrecall.benchmark import codes_truth, search
     from semrecall.errors import InputError
-    from semrecall.formats import read_vectors, write
+    from semrecall.formats import read_queries, write
 
     grid = list(_grid(settings))
     _check_files(files, grid)
@@ -95,7 +98,7 @@ def command(
         raise InputError("--rescore needs the base vectors", hint="give --base FILE")
     system = _opened(spec, space)
     assert files["queries"] is not None
-    queries = read_vectors(
+    queries = read_queries(
         files["queries"], dataset=files["queries_dataset"], ids=files["query_ids"]
     )
     base = _base(files)

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from semrecall.cli.outputs import OutputPath, WritingCommand
 from semrecall.cli.tables import format_option
 
 __all__ = ["command"]
@@ -13,7 +14,7 @@ __all__ = ["command"]
 _FILE = click.Path(exists=True)
 
 
-@click.command("split")
+@click.command("split", cls=WritingCommand)
 @click.argument("queries", type=_FILE)
 @click.option(
     "--dev", type=float, default=0.5, show_default=True, help="Share of the development part."
@@ -29,7 +30,7 @@ _FILE = click.Path(exists=True)
 @click.option(
     "-o",
     "--output",
-    type=click.Path(dir_okay=False),
+    type=OutputPath(dir_okay=False),
     metavar="FILE",
     help="Write it: .csv or .jsonl (query_id, split), or .json, which says how it was made.",
 )

@@ -49,7 +49,7 @@ def command(
       semrecall tolerance truth.parquet -k 100 --run run.parquet --judgments labels.parquet
     """
     from semrecall.cli.tables import print_rows
-    from semrecall.formats import read_judgments, read_run, read_vectors
+    from semrecall.formats import read_judgments, read_queries, read_run, read_vectors
     from semrecall.tolerance import percent, tolerance
 
     exact = read_run(truth, space=space)
@@ -59,7 +59,7 @@ def command(
         run=read_run(run_file, space=space) if run_file else None,
         judgments=read_judgments(judgments) if judgments else None,
         base=read_vectors(base, dataset=base_dataset, ids=base_ids) if base else None,
-        queries=read_vectors(queries, dataset=queries_dataset, ids=query_ids) if queries else None,
+        queries=read_queries(queries, dataset=queries_dataset, ids=query_ids) if queries else None,
     )
     rows = report.to_dicts()
     if format in ("table", "markdown"):

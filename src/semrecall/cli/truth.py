@@ -8,8 +8,10 @@ from typing import Any
 
 import click
 
+from semrecall.cli.outputs import OutputPath, WritingCommand
 
-@click.command("truth")
+
+@click.command("truth", cls=WritingCommand)
 @click.argument("base", type=click.Path())
 @click.argument("queries", type=click.Path())
 @click.option("-k", type=int, default=100, show_default=True, help="Neighbours per query.")
@@ -18,7 +20,7 @@ import click
     help="Inner product, cosine similarity, or Euclidean distance.",
 )  # fmt: skip
 @click.option(
-    "-o", "--output", type=click.Path(),
+    "-o", "--output", type=OutputPath(),
     help="Where to write the truth (.parquet keeps its identity); JSON lines on stdout if absent.",
 )  # fmt: skip
 @click.option("--base-dataset", help="Part of the base file: HDF5 data set or parquet column.")
@@ -58,11 +60,11 @@ def command(
     import time
 
     from semrecall.errors import InputError
-    from semrecall.formats import read_vectors, write
+    from semrecall.formats import read_queries, read_vectors, write
     from semrecall.truth import truth
 
     base_vectors = read_vectors(base, dataset=base_dataset, ids=base_ids)
-    query_vectors = read_vectors(queries, dataset=queries_dataset, ids=query_ids)
+    query_vectors = read_queries(queries, dataset=queries_dataset, ids=query_ids)
     if base_vectors.length is not None and k > base_vectors.length:
         raise InputError(
             f"k is {k:,}, but the base has {base_vectors.length:,} rows",

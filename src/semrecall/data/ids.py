@@ -326,9 +326,11 @@ def _one_chunk(column: Any) -> Any:
 
     if not isinstance(column, pa.ChunkedArray):
         return column
+    if column.num_chunks == 0:
+        return pa.nulls(0, column.type)
     whole = column.combine_chunks()
     if isinstance(whole, pa.ChunkedArray):
-        return whole.chunk(0) if whole.num_chunks else pa.nulls(0, whole.type)
+        return whole.chunk(0)
     return whole
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from semrecall.data.spans import Chunks, Spans
 from semrecall.data.vectors import identity_difference, identity_of
 from semrecall.errors import InputError, MismatchError, SemrecallWarning
 from semrecall.exact import rescore
+from semrecall.formats import queries_of, vectors_of
 from semrecall.measures import NoRelevant
 
 __all__ = ["Inputs", "named_runs"]
@@ -63,7 +63,7 @@ class Inputs:
                 f"{'queries' if base is None else 'base'} vectors were given alone; "
                 "expected base and queries, to recompute the scores"
             )
-        vectors = {"base": _as_vectors(base), "queries": _as_vectors(queries)}
+        vectors = {"base": vectors_of(base), "queries": queries_of(queries)}
         for what, run in self.parts().items():
             _check_identity(what, run, vectors)
         space = next((r.space for r in self.parts().values() if r.space is not None), None)
@@ -125,15 +125,6 @@ def named_runs(runs: Any) -> dict[str, Run]:
                 hint="make one with Run.from_arrays, Run.from_dict or Run.from_frame",
             )
     return named
-
-
-def _as_vectors(values: Any) -> Vectors:
-    """Vectors from Vectors, an array, or the path of a file."""
-    if isinstance(values, str | Path):
-        from semrecall.formats import read_vectors
-
-        return read_vectors(values)
-    return Vectors.of(values)
 
 
 def _check_identity(what: str, run: Run, vectors: Mapping[str, Vectors | None]) -> None:

@@ -67,15 +67,22 @@ class Screen:
         self.space, self.dtype, self._centre = space, dtype, centre
         exact = np.asarray(queries, dtype=np.float64)
         if centre is None:
-            self._norms = exact_norms(exact)
-            scale = np.where(self._norms > 0, self._norms, 1.0)
-            self.left = (exact / scale[:, None]).astype(dtype)
+            with np.errstate(over="ignore", under="ignore"):
+                self._norms = exact_norms(exact)
+                squares = self._norms**2
+            # The queries are scaled in float64, whatever the screening arithmetic is.
+            low, high = _SAFE[np.dtype(np.float64)]
+            if not bool(((squares >= low) & (squares <= high)).all()):
+                raise OutOfRange
+            self.left = (exact / self._norms[:, None]).astype(dtype)
         else:
             # The centre is rounded first, so that moving is one rounding and no more.
-            self._centre = centre.astype(dtype)
-            moved = (exact - self._centre.astype(np.float64)).astype(dtype)
-            self._norms = exact_norms(moved)
-            self._check(float(self._norms.max(initial=0.0)) ** 2)
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                self._centre = centre.astype(dtype)
+                moved = (exact - self._centre.astype(np.float64)).astype(dtype)
+                self._norms = exact_norms(moved)
+                largest = float(np.max(self._norms**2, initial=0.0))
+            self._check(largest)
             # One more column of ones meets the row -|x|^2 / 2 of the right factor.
             self.left = np.column_stack([moved, np.ones(len(moved), dtype=dtype)])
         dimension = queries.shape[1]
@@ -116,7 +123,8 @@ class Screen:
             with np.errstate(divide="ignore", invalid="ignore"):
                 factor = values * (1 / np.sqrt(squares))[:, None]
         elif largest == 0.0:
-            if bool(rows[finite].any()) and self._centre is None:
+            # Not all zero, but too small to be squared?
+            if bool((rows[finite] != (0.0 if self._centre is None else self._centre)).any()):
                 raise OutOfRange
         else:
             self._check(largest)
@@ -124,6 +132,7 @@ class Screen:
 
     def _check(self, largest: float) -> None:
         low, high = _SAFE[self.dtype]
+        # Also where it is NaN, because the centre itself is out of range.
         if not (largest == 0.0 or low <= largest <= high):
             raise OutOfRange
 

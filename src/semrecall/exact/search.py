@@ -202,8 +202,18 @@ class _Search:
             try:
                 self._over_tile(start, chunk, tile, np.dtype(np.float32))
             except OutOfRange:
-                self._over_tile(start, chunk, tile, np.dtype(np.float64))
+                self._over_tile_in_float64(start, chunk, tile)
             self.report(start, len(chunk), tile, 1.0)
+
+    def _over_tile_in_float64(self, start: int, chunk: NDArray[Any], tile: slice) -> None:
+        try:
+            self._over_tile(start, chunk, tile, np.dtype(np.float64))
+        except OutOfRange:
+            raise InputError(
+                "vectors hold values whose squares float64 cannot hold "
+                f"(rows {start:,} to {start + len(chunk) - 1:,} of the base, or the queries)",
+                hint="scale base and queries by one factor: the neighbours stay the same",
+            ) from None
 
     def report(self, start: int, rows: int, tile: slice, share: float) -> None:
         """Tell how far the search is: a share of one chunk for one tile of queries is done."""

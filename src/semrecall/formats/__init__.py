@@ -15,7 +15,7 @@ from typing import Any
 from semrecall.data import Cost, Judgments, Run, Scores, Vectors
 from semrecall.data.judgments import Conflicts
 from semrecall.data.run import Order, Ordering
-from semrecall.errors import InputError
+from semrecall.errors import FormatError, InputError
 from semrecall.formats import hdf5, table, vdbbench
 from semrecall.formats.files import writing
 from semrecall.formats.options import Duplicates, NanScores, Options
@@ -28,17 +28,20 @@ __all__ = [
     "Format",
     "formats",
     "noun_of",
+    "queries_of",
     "read",
     "read_allowed",
     "read_columns",
     "read_cost",
     "read_ids",
     "read_judgments",
+    "read_queries",
     "read_run",
     "read_runs",
     "read_scores",
     "read_texts",
     "read_vectors",
+    "vectors_of",
     "write",
     "write_cost",
     "write_dataset",
@@ -60,6 +63,33 @@ def read_vectors(
     given = read_ids(ids) if isinstance(ids, str | Path) else ids
     vectors: Vectors = _read("vectors", path, format, Options(dataset=dataset, ids=given))
     return vectors
+
+
+def read_queries(
+    path: Path | str, *, format: str | None = None, dataset: str | None = None, ids: Any = None
+) -> Vectors:
+    """Query vectors of a file, like `read_vectors`.
+
+    A file that holds base and queries (HDF5 of ann-benchmarks, a VectorDBBench folder) gives the
+    part "test" where it has one.
+    """
+    used = format_for(_existing(path), "vectors", format)
+    if dataset is None and used in ("hdf5", "vectordbbench"):
+        try:
+            return read_vectors(path, format=format, dataset="test", ids=ids)
+        except FormatError:
+            pass  # no such part: then the file is one of queries alone, or faulty
+    return read_vectors(path, format=format, dataset=dataset, ids=ids)
+
+
+def vectors_of(source: Any) -> Vectors:
+    """Vectors from Vectors, an array, or the path of a file."""
+    return read_vectors(source) if isinstance(source, str | Path) else Vectors.of(source)
+
+
+def queries_of(source: Any) -> Vectors:
+    """Query vectors from Vectors, an array, or the path of a file."""
+    return read_queries(source) if isinstance(source, str | Path) else Vectors.of(source)
 
 
 def read_run(
