@@ -92,7 +92,10 @@ def main() -> None:
     problem = align(run, truth, judgments)
     print("  one measure, beside align (0.001 s):")
     for definition in measures():
-        measure = parse(f"{definition.name}@{k}")
+        if definition.extra or "spans" in definition.needs:
+            continue
+        cutoff = f"@{k}" if definition.takes_k else "@0.5" if definition.at else ""
+        measure = parse(f"{definition.name}{cutoff}")
         seconds = median(lambda measure=measure: measure.values(problem), 3)  # type: ignore[misc]
         print(f"    {measure!s:18} {1000 * seconds:7.1f}")
 

@@ -64,7 +64,7 @@ def test_ties_shows_the_range_of_each_measure(shell):
     status, out, _ = shell(*SCORE, "-m", "RR", "-m", "Success@1", "-m", "SetP", "--ties")
     assert status == 0
     table = out[out.index("over all orders of equally scored results") :].splitlines()
-    assert table[1].split() == "lowest expected as ranked highest queries it touches".split()
+    assert " ".join(table[1].split()) == "lowest expected as ranked highest queries it touches"
     # q1: 1/3, the mean of 1, 1/2 and 1/3, and 1; q2 is 1.
     assert table[2].split() == ["RR", "0.6667", "0.8056", "0.6667", "1.0000", "1", "of", "2"]
     assert table[3].split()[:5] == ["Success@1", "0.5000", "0.6667", "0.5000", "1.0000"]
@@ -145,6 +145,21 @@ def test_a_family_without_its_extra(shell, monkeypatch):
     assert (status, out) == (2, "")
     assert "ir_measures" in err
     assert 'hint: pip install "semrecall[ir]"' in err
+
+
+def test_diversity_from_qrels_by_subtopic(shell, tmp_path):
+    pytest.importorskip("ir_measures", reason="needs the extra ir")
+    (tmp_path / "div.txt").write_text("q1 1 c 1\nq1 2 c 1\nq1 2 a 1\nq2 1 a 1\nq2 2 b 1\n")
+    asked = ("score", "run.txt", "--judgments", "div.txt", "-m", "StRecall@1", "--format", "json")
+    status, out, _ = shell(*asked, "--subtopics")
+    assert status == 0
+    (row,) = json.loads(out)["summary"]
+    # q1: c stands first and has both of two; q2: a has one of two.
+    assert row["mean"] == 0.75
+    status, _, err = shell(*asked)
+    assert status == 2
+    assert "StRecall needs judgments by subtopic" in err
+    assert "--subtopics" in err
 
 
 def test_evaluate_and_compare_take_the_policy():

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semrecall.data import Judgments, Run
-from semrecall.errors import MeasureError, MissingExtra
+from semrecall.errors import InputError, MeasureError, MissingExtra
 from semrecall.measures import align, external, measures, parse, tie_range
 
 
@@ -165,7 +165,7 @@ def test_preference_and_cwl_measures_are_those_of_ir_measures(peer, name):
 )  # fmt: skip
 def test_diversity_measures_are_those_of_ir_measures(peer, name):
     columns = list(zip(*SUBTOPICS, strict=True))
-    judgments = Judgments.from_arrays(columns[0], columns[1], columns[3], subtopics=columns[2])
+    judgments = Judgments.from_arrays(columns[0], columns[1], columns[3], subtopic=columns[2])
     problem = align(Run.from_dict(RESULTS), None, judgments, no_relevant="zero")
     scores = parse(name).values(problem)
     qrels = [peer.Qrel(q, d, grade, topic) for q, d, topic, grade in SUBTOPICS]
@@ -176,10 +176,55 @@ def test_diversity_measures_are_those_of_ir_measures(peer, name):
     assert any(note.startswith("computed by ir_measures") for note in scores.notes)
 
 
+def test_subtopics_are_read_from_qrels_and_tables(peer, tmp_path):
+    from semrecall.formats import read_judgments, write
+
+    columns = list(zip(*SUBTOPICS, strict=True))
+    judgments = Judgments.from_arrays(columns[0], columns[1], columns[3], subtopic=columns[2])
+    path = tmp_path / "qrels.txt"
+    path.write_text("".join(f"{q} {topic} {d} {grade}\n" for q, d, topic, grade in SUBTOPICS))
+    commented = tmp_path / "commented.txt"
+    commented.write_text("# diversity\n" + path.read_text())
+    table = tmp_path / "labels.csv"
+    names = ("query_id", "doc_id", "subtopic", "grade")
+    table.write_text("\n".join(",".join(map(str, row)) for row in (names, *SUBTOPICS)))
+    for written in ("again.txt", "again.parquet", "again.jsonl"):
+        write(judgments, tmp_path / written)
+    run = Run.from_dict(RESULTS)
+    expected = parse("alpha_nDCG@5").values(align(run, None, judgments)).values.tolist()
+    names = (
+        "qrels.txt",
+        "commented.txt",
+        "labels.csv",
+        "again.txt",
+        "again.parquet",
+        "again.jsonl",
+    )
+    for name in names:
+        read = read_judgments(tmp_path / name, subtopics=name.endswith(".txt"))
+        assert len(read) == len(judgments) == 6, name
+        found = parse("alpha_nDCG@5").values(align(run, None, read)).values.tolist()
+        assert found == expected, name
+    # All other measures see the highest grade of a pair.
+    assert dict(zip(judgments.documents, judgments.grades.tolist(), strict=True))["d4"] == 1
+
+
+def test_contradicting_grades_of_one_subtopic():
+    with pytest.raises(InputError, match=r"contradict.*'a \(subtopic 1\)'"):
+        Judgments.from_arrays(["q", "q"], ["a", "a"], [0, 1], subtopic=[1, 1])
+    kept = Judgments.from_arrays(
+        ["q", "q", "q"], ["a", "a", "a"], [0, 1, 0], subtopic=[1, 1, 2], conflicts="max"
+    )
+    assert kept.grades.tolist() == [1.0]
+    assert kept.details["subtopics"].tolist() == ['{"1": 1.0, "2": 0.0}']
+    with pytest.raises(InputError, match="1 judgments but 2 subtopics"):
+        Judgments.from_arrays(["q"], ["a"], [1], subtopic=[1, 2])
+
+
 def test_diversity_over_judged_results_only(peer):
     # Theirs fails there ("generator object is not subscriptable"): unjudged results are left out.
     columns = list(zip(*SUBTOPICS, strict=True))
-    judgments = Judgments.from_arrays(columns[0], columns[1], columns[3], subtopics=columns[2])
+    judgments = Judgments.from_arrays(columns[0], columns[1], columns[3], subtopic=columns[2])
     short = {q: {d: s for d, s in row.items() if d != "x"} for q, row in RESULTS.items()}
     condensed, plain = (
         parse(name).values(align(Run.from_dict(run), None, judgments)).values.tolist()

@@ -75,6 +75,11 @@ _OPTIONS = (
         help="Judgments that contradict each other.",
     ),
     click.option(
+        "--subtopics",
+        is_flag=True,
+        help="The second column of TREC judgments names the subtopic a grade is for.",
+    ),
+    click.option(
         "--duplicates",
         type=click.Choice(["error", "first"]),
         default="error",
@@ -143,7 +148,9 @@ def _read(given: dict[str, Any]) -> tuple[list[Run], Run | None, Judgments | Non
     codes = read_run(given["codes"], **options) if given.get("codes") else None
     judgments = None
     if given["judgments"]:
-        judgments = read_judgments(given["judgments"], conflicts=given["conflicts"])
+        judgments = read_judgments(
+            given["judgments"], conflicts=given["conflicts"], subtopics=given["subtopics"]
+        )
     return runs, truth, judgments, codes
 
 

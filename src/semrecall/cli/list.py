@@ -36,7 +36,10 @@ def command(what: str | None, format: str) -> None:  # noqa: A002
 def _measures() -> list[dict[str, str]]:
     from semrecall.measures import measures
 
-    return [{"measure": m.usage, "layer": m.layer, "about": m.about} for m in measures()]
+    return [
+        {"measure": m.usage, "layer": m.layer, "extra": m.extra, "about": m.about}
+        for m in measures()
+    ]
 
 
 def _systems() -> list[dict[str, str]]:

@@ -77,7 +77,7 @@ class Judgments:
         *,
         conflicts: Conflicts = "error",
         name: str = "",
-        subtopics: Any = None,
+        subtopic: Any = None,
         **details: Any,
     ) -> Judgments:
         """Judgments from columns of equal length (m,).
@@ -85,7 +85,7 @@ class Judgments:
         Repeated pairs that agree count once, with a warning; ones that contradict each other are
         an error unless `conflicts` says which to take: "max", "first" or "last".
 
-        subtopics: (m,) which subtopic of the query each grade is for (diversity). A pair then has
+        subtopic: (m,) which subtopic of the query each grade is for (diversity). A pair then has
             one grade a subtopic, and the highest of them is its own; `details` keep them all.
         """
         queries, documents = ids(query_ids, what="query ids"), ids(doc_ids, what="document ids")
@@ -98,10 +98,8 @@ class Judgments:
         gone = queries.missing | documents.missing
         if gone.any():
             raise InputError(f"judgment {int(np.argmax(gone))} has no query id or no document id")
-        if subtopics is not None:
-            if isinstance(details.get("subtopics"), np.ndarray):
-                raise InputError("subtopics are given twice")
-            keep, values, texts = _by_subtopic(queries, documents, values, subtopics, conflicts)
+        if subtopic is not None:
+            keep, values, texts = _by_subtopic(queries, documents, values, subtopic, conflicts)
             kept = {key: np.asarray(column)[keep] for key, column in details.items()}
             return cls(queries[keep], documents[keep], values, kept | {"subtopics": texts}, name)
         keep = _distinct(queries, documents, values, conflicts)
@@ -135,7 +133,7 @@ class Judgments:
             pick_column(columns, grade_names, "grades"),
             conflicts=conflicts,
             name=name,
-            subtopics=columns.get("subtopic"),
+            subtopic=columns.get("subtopic"),
             **details,
         )
 

@@ -183,17 +183,20 @@ def read_judgments(
     name: str | None = None,
     grade: str | None = None,
     conflicts: Conflicts = "error",
+    subtopics: bool = False,
 ) -> Judgments:
     """Judgments: grades of (query, document) pairs.
 
     grade: the column that holds the grade, where a file has several.
     conflicts: which of judgments that contradict each other to take: "max", "first" or "last".
+    subtopics: the second column of TREC judgments names the subtopic that a grade is for, as
+        measures of diversity need it; tables have a column "subtopic".
 
     Raises FormatError when the file is not what it claims to be.
     """
     if conflicts not in ("error", "max", "first", "last"):
         raise InputError(f"conflicts is {conflicts!r}; expected error, max, first or last")
-    options = Options(name=name, grade=grade, conflicts=conflicts)
+    options = Options(name=name, grade=grade, conflicts=conflicts, subtopics=subtopics)
     judgments: Judgments = _read("judgments", path, format, options)
     return judgments
 

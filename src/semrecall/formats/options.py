@@ -30,6 +30,7 @@ class Options:
     order: by what a ranked file is ordered: score, rank, or as it stands; None: as its format is.
     lower_is_better: the scores of a ranked file, without a space, are distances of some kind.
     conflicts: what to do with judgments that contradict each other.
+    subtopics: the second column of TREC judgments names the subtopic that a grade is for.
     """
 
     space: Space | None = None
@@ -42,3 +43,4 @@ class Options:
     order: Order | None = None
     lower_is_better: bool = False
     conflicts: Conflicts = "error"
+    subtopics: bool = False

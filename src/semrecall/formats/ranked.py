@@ -39,6 +39,7 @@ __all__ = [
     "judgments_of",
     "no_rows",
     "noun_of_names",
+    "plain_ids",
     "records_by_system",
     "run_of",
     "runs_of",
@@ -131,7 +132,7 @@ def records_by_system(records: Records) -> dict[str, Records]:
         return {str(systems[0]) or records.path.name.split(".")[0]: records}
     # Ids are told apart once, for all runs.
     columns = records.columns | {
-        name: _plain(records.columns[name])
+        name: plain_ids(records.columns[name])
         for name in (*QUERY_COLUMNS, *DOC_COLUMNS)
         if name in records.columns
     }
@@ -146,7 +147,7 @@ def records_by_system(records: Records) -> dict[str, Records]:
 
 def _systems(records: Records) -> Ids | None:
     name = next((n for n in SYSTEM_COLUMNS if n in records.columns), None)
-    return None if name is None else _plain(records.columns[name])
+    return None if name is None else plain_ids(records.columns[name])
 
 
 def _entries(column: Any, at: NDArray[np.int64]) -> Any:
@@ -420,7 +421,7 @@ def judgments_of(records: Records, options: Options) -> Judgments:
             "name the column that holds the grade: --grade, or grade= in Python",
         )
     with named(path):
-        query_ids = _plain(pick_column(columns, QUERY_COLUMNS, "query ids"))
+        query_ids = plain_ids(pick_column(columns, QUERY_COLUMNS, "query ids"))
         documents = ids(pick_column(columns, DOC_COLUMNS, "document ids"), what="document ids")
         grades = _numbers(records, "grade", pick_column(columns, wanted, "grades"))
     if len(grades) == 0:
@@ -434,7 +435,8 @@ def judgments_of(records: Records, options: Options) -> Judgments:
         for at in _places(mask):
             faults.add(f"{records.place(at)}: {what}")
     faults.settle()
-    if options.conflicts == "error":
+    subtopic = plain_ids(columns["subtopic"]) if "subtopic" in columns else None
+    if options.conflicts == "error" and subtopic is None:
         _refuse_conflicts(records, query_ids, documents, grades)
     details = {n: _detail(columns[n]) for n in DETAIL_COLUMNS if n in columns}
     with named(path):
@@ -444,11 +446,13 @@ def judgments_of(records: Records, options: Options) -> Judgments:
             grades,
             conflicts=options.conflicts,
             name=options.name or "",
+            subtopic=subtopic,
             **details,
         )
 
 
-def _plain(column: Any) -> Ids:
+def plain_ids(column: Any) -> Ids:
+    """The ids of a column of records."""
     return column.column() if isinstance(column, Stretches) else ids(column, what="query ids")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections import deque
@@ -74,13 +75,20 @@ def _run_of(path: Path, records: Records, options: Options) -> Run:
 
 
 def read_qrels(path: Path, options: Options) -> Judgments:
-    """TREC judgments; fractional and negative grades stay what they are."""
+    """TREC judgments; fractional and negative grades stay what they are.
+
+    The second column says nothing, or with `options.subtopics` which subtopic a grade is for.
+    """
     records = _records(path, _QRELS)
     if records is None:
         raise fault(
             path, "the file is empty; expected judgments, one a line: query 0 document grade"
         )
-    return judgments_of(records, options)
+    columns = dict(records.columns)
+    subtopic = columns.pop("iteration")
+    if options.subtopics:
+        columns["subtopic"] = subtopic
+    return judgments_of(replace(records, columns=columns), options)
 
 
 def looks_like_trec(line: str) -> str | None:
@@ -119,7 +127,8 @@ class _Part:
     """The columns of one block of lines.
 
     size: bytes of the block.
-    queries, tags: one for each stretch of lines that have the same, and the lengths of those.
+    queries, tags: one for each stretch of lines that have the same, and the lengths of those; of
+        judgments the tag is the second column.
     documents: Ids where they are numbers, else the strings as an arrow column.
     numbers: scores or grades.
     ranks: None where they are no numbers.
@@ -158,7 +167,7 @@ def _fast(path: Path, names: tuple[str, ...]) -> dict[str, Any] | None:
         return None
     columns = {"query_id": queries.whole(), "doc_id": documents.whole()}
     if names is _QRELS:
-        return columns | {"grade": numbers.whole()}
+        return columns | {"grade": numbers.whole(), "iteration": tags.whole()}
     known = {} if ranks is None else {"rank": ranks.whole()}
     return columns | {"score": numbers.whole(), "tag": tags.whole(), **known}
 
@@ -209,20 +218,21 @@ def _part(data: bytes, names: tuple[str, ...]) -> _Part | None:
     found = len(data[: data.find(b"\n")].split(b" "))
     run = names is _RUN
     names = names[:-1] if run and found == 5 else names
-    table = _table(data, names, [*names[:1], *names[2:]])
+    table = _table(data, names, [*names[:1], *names[2:]] if run else list(names))
     if table is None and run:
         # Ranks that are no numbers say nothing.
         table = _table(data, names, [names[0], names[2], *names[4:]])
     if table is None:
         return None
     columns = {name: table.column(name).chunk(0) for name in table.column_names}
+    last = "tag" if run else "iteration"
     return _Part(
         size,
         _stretches(columns["query_id"]),
         ids_or_texts(columns["doc_id"]),
         arrow.to_numpy(columns["score" if run else "grade"]),
         arrow.to_numpy(columns["rank"]) if "rank" in columns else None,
-        _stretches(columns["tag"]) if "tag" in columns else ([""], np.array([len(table)])),
+        _stretches(columns[last]) if last in columns else ([""], np.array([len(table)])),
     )
 
 
@@ -233,7 +243,8 @@ def _table(data: bytes, names: tuple[str, ...], wanted: list[str]) -> Any:
 
     coded = pa.dictionary(pa.int32(), pa.string())
     numbers = dict.fromkeys(("rank", "score", "grade"), pa.float64())
-    kinds = {"query_id": coded, "tag": coded, "doc_id": pa.string(), **numbers}
+    kinds = dict.fromkeys(("query_id", "tag", "iteration"), coded)
+    kinds |= {"doc_id": pa.string(), **numbers}
     try:
         return pc.read_csv(
             pa.BufferReader(data),
@@ -406,7 +417,10 @@ def _run_lines(run: Run) -> Iterator[str]:
 
 
 def write_qrels(judgments: Judgments, path: Path) -> None:
-    """Write TREC qrels. Pairs without a grade cannot be written and are an error."""
+    """Write TREC qrels, a line for each subtopic where these are known.
+
+    Pairs without a grade cannot be written and are an error.
+    """
     _check_words(judgments.queries, "query")
     _check_words(judgments.documents, "document")
     gaps = int(np.isnan(judgments.grades).sum())
@@ -415,14 +429,23 @@ def write_qrels(judgments: Judgments, path: Path) -> None:
             f"{gaps:,} judgments have no grade, which TREC qrels cannot say",
             hint="write parquet or jsonl, or leave them out first",
         )
-    if judgments.details:
+    lost = [name for name in judgments.details if name != "subtopics"]
+    if lost:
         warnings.warn(
-            f"qrels keep no {', '.join(judgments.details)}; parquet and jsonl keep them",
+            f"qrels keep no {', '.join(lost)}; parquet and jsonl keep them",
             SemrecallWarning,
             stacklevel=2,
         )
-    rows = zip(judgments.queries, judgments.documents, judgments.grades.tolist(), strict=True)
-    write_text(path, (f"{q} 0 {d} {short(g)}\n" for q, d, g in rows))
+    write_text(path, _qrels_lines(judgments))
+
+
+def _qrels_lines(judgments: Judgments) -> Iterator[str]:
+    topics = judgments.details.get("subtopics")
+    texts = [""] * len(judgments) if topics is None else topics.tolist()
+    columns = (judgments.queries, judgments.documents, judgments.grades.tolist(), texts)
+    for query, document, grade, text in zip(*columns, strict=True):
+        for topic, own in json.loads(text).items() if text else (("0", grade),):
+            yield f"{query} {topic} {document} {short(own)}\n"
 
 
 def short(value: float) -> str:

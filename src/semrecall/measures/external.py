@@ -234,8 +234,8 @@ def _qrels(family: External, problem: Problem, library: Any) -> Iterator[Any]:
     if known.subtopics is None:
         raise MeasureError(
             f"{family.name} needs judgments by subtopic",
-            hint="a column `subtopic`, or the second column of TREC qrels, says which subtopic of "
-            "its query a grade is for",
+            hint="a column `subtopic`, or the second column of TREC qrels (--subtopics), says "
+            "which subtopic of its query a grade is for",
         )
     for row, code, parts in zip(
         known.rows.tolist(), known.codes.tolist(), known.subtopics, strict=True

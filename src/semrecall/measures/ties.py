@@ -216,10 +216,11 @@ class _Ties:
         if by_hits:
             tied &= np.isin(np.arange(len(self.size)), self.number(hits))
         entries = np.flatnonzero(np.repeat(tied, self.size))
-        group = np.repeat(np.flatnonzero(tied), self.size[tied])
+        group = np.repeat(np.arange(np.count_nonzero(tied), dtype=np.float64), self.size[tied])
         order = np.arange(len(lists.codes))
         while True:
-            drawn = entries[np.lexsort((random.random(len(entries)), group))]
+            # One key for group and chance sorts many times faster than two.
+            drawn = entries[np.argsort(group + random.random(len(entries)))]
             if by_hits:
                 order[drawn] = entries
                 ranks = order[hits.entries] - lists.offsets[hits.rows] + 1
