@@ -178,19 +178,26 @@ def test_ctrl_c_leaves_no_half_file(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["base.npy", "queries.npy"]
 
 
-def test_a_closed_pipe_is_no_fault(shell: Shell, tmp_path: Path) -> None:
-    words = " ".join(["truth", "base.npy", "queries.npy", "-k", "9", "--space", "ip"])
-    done = subprocess.run(
-        f"{sys.executable} -c 'from semrecall.cli import main; main()' {words} | head -c 5",
-        shell=True,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout == '{"que'
-    assert "Traceback" not in done.stderr
-    assert "BrokenPipe" not in done.stderr
+@pytest.mark.parametrize("command", ["truth", "convert"])
+def test_a_closed_pipe_is_no_fault(shell: Shell, tmp_path: Path, command: str) -> None:
+    rows = np.arange(200_000).reshape(-1, 10)
+    sr.write(sr.Run.from_arrays(rows), tmp_path / "run.parquet")
+    np.save(tmp_path / "many.npy", np.ones((20_000, 5), dtype=np.float32))
+    words = {
+        "truth": ["truth", "base.npy", "many.npy", "-k", "9", "--space", "ip"],
+        "convert": ["convert", "run.parquet", "-", "--to", "csv"],
+    }[command]
+    with subprocess.Popen(
+        [*PROGRAM, *words], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert len(process.stdout.read(5)) == 5
+        process.stdout.close()
+        said = process.stderr.read().decode()
+    assert process.returncode == 0, said
+    assert "Traceback" not in said
+    assert "BrokenPipe" not in said
 
 
 def test_unknown_command_and_list(shell: Shell) -> None:

@@ -138,3 +138,12 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
         return int(done.stdout) // 1024
 
     assert peak(100_000) - peak(10) < 100
+
+
+def test_hdf5_of_vectors_alone_reads_back_without_a_flag(tmp_path: Path) -> None:
+    pytest.importorskip("h5py", reason="needs h5py")
+    matrix = np.arange(6, dtype=np.float32).reshape(3, 2)
+    formats.write(Vectors.of(matrix), tmp_path / "v.hdf5")
+    done = convert("v.hdf5", "v.fvecs", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert np.array_equal(formats.read_vectors(tmp_path / "v.fvecs").require_matrix(), matrix)

@@ -58,6 +58,17 @@ class _Commands(click.Group):
             raise click.UsageError(f"unknown command {args[0]!r}; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a reader of our output (head, less) that goes away is no fault."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Nothing more can be written, not even when Python closes the stream.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        return result
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -93,7 +104,7 @@ def main() -> NoReturn:
     except click.exceptions.Exit as done:
         status = done.exit_code
     except click.UsageError as error:
-        message = error.format_message()
+        message = " ".join(error.format_message().split())
         help_of = error.ctx.command_path if error.ctx else "semrecall"
         _fail(message[:1].lower() + message[1:], f"see {help_of} --help")
     except click.ClickException as error:
@@ -101,10 +112,6 @@ def main() -> NoReturn:
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted; nothing half-written was left behind", err=True)
         sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our output (head, less) went away: that is its right.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 0
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}", None)
@@ -116,10 +123,6 @@ def main() -> NoReturn:
         if not isinstance(error, SemrecallError):
             raise
         _fail(error.message, error.hint)
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(status if isinstance(status, int) else 0)
 
 

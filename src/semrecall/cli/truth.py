@@ -68,7 +68,7 @@ def command(
     if base_vectors.length is not None and k > base_vectors.length:
         raise InputError(
             f"k is {k:,}, but the base has {base_vectors.length:,} rows",
-            hint=f"ask for at most -k {base_vectors.length}",
+            hint=f"ask for at most -k {base_vectors.length}" if base_vectors.length else None,
         )
     start = time.perf_counter()
     with progress_bar("exact search", base_vectors.length) as progress:

@@ -63,6 +63,12 @@ def read_vectors(path: Path, options: Options) -> Vectors:
         return Vectors.of(matrix, ids=options.ids)
 
 
+def holds_neighbours(path: Path) -> bool:
+    """Whether the file has true neighbours beside its vectors."""
+    with _opened(path) as file:
+        return "neighbors" in file
+
+
 def read_run(path: Path, options: Options) -> Run:
     """The exact neighbours: `neighbors` (or `dataset=`) with `distances`, in our unit."""
     with _opened(path) as file:

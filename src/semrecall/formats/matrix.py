@@ -156,7 +156,9 @@ def map_bin(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
             if n == 0:
                 return np.empty((0, d), dtype)
             return np.memmap(path, dtype=dtype, mode="r", offset=header, shape=(n, d))
-        expected.append(f"{n:,} x {d:,} ({header}-byte header): {wanted:,} bytes")
+        # A number of bytes that no file has is no reading of the header.
+        if wanted < 2**63:
+            expected.append(f"{n:,} x {d:,} ({header}-byte header): {wanted:,} bytes")
     what = looks_like(path)
     if what:
         raise fault(path, f"is {what}; expected a matrix of {dtype.name} with a header [n, d]")

@@ -261,6 +261,8 @@ def noun_of(path: Path, name: str | None) -> str:
     """The noun a file holds; InputError naming the reader to call where it can hold several."""
     if name is None and not path.is_dir():
         name = _by_suffix(path) or _by_content(path)
+    if name == "hdf5" and not path.is_dir() and not hdf5.holds_neighbours(path):
+        return "vectors"
     if path.is_dir() or name in ("hdf5", "vectordbbench"):
         raise InputError(
             f"{path} holds vectors and their true neighbours",
