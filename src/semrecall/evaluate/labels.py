@@ -103,17 +103,24 @@ def merge(
 
 
 def _found_themselves(inputs: Inputs) -> list[str]:
-    """How many queries have their own id first: a document may be the query, or not."""
+    """How many queries have their own id first: a document may be the query, or not.
+
+    Whole numbers do not count: row numbers of documents and of queries are equal by chance.
+    """
     count = 0
     for run in inputs.runs.values():
         some = np.diff(run.offsets) > 0
         first = run.documents[run.offsets[:-1][some]]
         pairs = zip(first.strings().tolist(), run.queries[some].strings().tolist(), strict=True)
-        count = max(count, sum(document == query for document, query in pairs))
+        same = (d == q and not q.removeprefix("-").isdecimal() for d, q in pairs)
+        count = max(count, sum(same))
     if not count:
         return []
     equal = "query id equals" if count == 1 else "query ids equal"
-    return [f"{count:,} {equal} the id of the first result; drop_self leaves such results out"]
+    return [
+        f"{count:,} {equal} the id of the first result; --drop-self (drop_self=True in Python) "
+        "leaves such results out"
+    ]
 
 
 def set_apart(inputs: Inputs, unanswerable: Any, columns: Any) -> None:
