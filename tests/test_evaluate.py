@@ -521,15 +521,6 @@ def test_queries_that_match_nothing_get_a_hint(ours, theirs, hint):
         evaluate(found, "P@1", judgments=labels)
 
 
-def test_documents_that_match_nothing_are_said():
-    found = Run.from_arrays([["doc-1", "doc-2"]])
-    exact = Run.from_arrays([[1, 2]], k=2)
-    with pytest.warns(SemrecallWarning, match="no document id of run 'run' occurs") as said:
-        result = evaluate(found, "recall@2", truth=exact)
-    assert result.mean("recall@2") == 0.0
-    assert "would match but for a prefix before the number: 'doc-1' here" in str(said[0].message)
-
-
 def test_swapped_columns_are_guessed():
     found = Run.from_arrays([["q1"], ["q2"]], query_ids=["d1", "d2"])
     exact = Run.from_arrays([["d1"], ["d2"]], query_ids=["q1", "q2"], k=1)
@@ -639,3 +630,71 @@ def test_three_recalls_of_many_queries_are_quick():
         best = min(best, time.perf_counter() - start)
     # The goal is 0.3 s on a quiet machine; this only catches work gone quadratic.
     assert best < 3.0
+
+
+# -- inputs that do not belong together, and what a result says of itself -----------------------
+
+
+def test_document_ids_that_are_explained_are_refused():
+    found = Run.from_arrays([["doc-1", "doc-2"]])
+    exact = Run.from_arrays([[1, 2]], k=2)
+    with pytest.raises(MismatchError, match="no document id of run 'run' occurs") as error:
+        evaluate(found, "recall@2", truth=exact)
+    assert "would match but for a prefix before the number: 'doc-1' here" in str(error.value.hint)
+
+
+def test_document_ids_that_nothing_explains_are_a_warning_and_a_note():
+    # The first result is missing: a placeholder is no id to show.
+    found = Run.from_arrays([[-1, 98, 99]])
+    exact = Run.from_arrays([[-1, 1, 2]], k=2)
+    with pytest.warns(SemrecallWarning, match="no document id of run 'run' occurs"):
+        result = evaluate(found, "recall@2", truth=exact)
+    assert result.mean("recall@2") == 0.0
+    (note,) = [n for n in result.notes if "no document id" in n]
+    assert "the run has 98, 99, they have 1, 2" in note
+    assert note in str(result)
+    assert note in result.to_dict()["notes"]
+
+
+def test_an_empty_run_is_in_the_notes():
+    with pytest.warns(SemrecallWarning, match="has no results at all"):
+        result = evaluate(Run.from_arrays([]), "recall@4", truth=truth())
+    assert "run 'run' has no results at all" in result.to_dict()["notes"]
+
+
+def test_swapped_columns_are_no_prefix():
+    # Missing results and documents outside the truth do not hide that the columns are swapped.
+    found = Run.from_arrays(
+        [["q1", None], ["q2", None], ["q1", None]], query_ids=["d1", "d8", "d9"]
+    )
+    exact = Run.from_arrays([["d1", "d2", None], ["d2", None, None]], query_ids=["q1", "q2"], k=1)
+    with pytest.raises(MismatchError) as error:
+        evaluate(found, "recall@1", truth=exact)
+    assert "swapped" in str(error.value.hint)
+    assert "None" not in error.value.message
+
+
+def test_swapped_columns_of_judgments():
+    exact = Run.from_arrays([["d1"], ["d2"]], query_ids=["q1", "q2"], k=1)
+    labels = Judgments.from_arrays(["d1", "d2"], ["q1", "q2"], [1, 1])
+    with pytest.raises(MismatchError) as error:
+        evaluate(exact, "srecall@1", truth=exact, judgments=labels)
+    assert "swapped" in str(error.value.hint)
+
+
+def test_run_and_truth_exchanged_are_said():
+    exact = truth().replace(scores_by="exact", identity={"base": {"rows": 9}})
+    index = run(scores=[[4.0, 3.0, 2.0, 1.0]] * 3)
+    with pytest.warns(SemrecallWarning, match="are run and truth exchanged"):
+        result = evaluate(exact, "recall@1", truth=index)
+    assert any("are run and truth exchanged" in note for note in result.notes)
+    assert not any("exchanged" in n for n in evaluate(index, "recall@1", truth=exact).notes)
+
+
+def test_equal_values_have_no_spread():
+    # The computed mean of three times 0.1 is not 0.1: without care sd is 1.7e-17.
+    found = Run.from_arrays([list(range(10))] * 3)
+    labels = Judgments.from_arrays([0, 1, 2], [0, 0, 0], [1, 1, 1])
+    (row,) = evaluate(found, "P@10", judgments=labels).summary()
+    assert row.mean == pytest.approx(0.1)
+    assert row.sd == 0.0

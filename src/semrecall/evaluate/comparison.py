@@ -246,7 +246,9 @@ class Comparison:
             for run in result.runs
             for measure in self.measures
         }
-        return replace(self, runs=self.runs + result.runs, scores={**self.scores, **new})
+        notes = tuple(dict.fromkeys((*self.notes, *result.notes)))
+        scores = {**self.scores, **new}
+        return replace(self, runs=self.runs + result.runs, scores=scores, notes=notes)
 
     def replace(self, **settings: Any) -> Comparison:
         """The same values with other settings: baseline, test, correction, margin, seed, ..."""

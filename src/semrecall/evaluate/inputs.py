@@ -52,9 +52,14 @@ class Inputs:
         return named
 
     def check(self) -> None:
-        """Raise MismatchError where spaces differ or no query is common."""
+        """Raise MismatchError where spaces differ or ids do not meet; note what is only odd."""
         _check_spaces(self.parts(), self.truth)
-        _check_queries(self.runs, self.truth, self.judgments)
+        remarks = _check_ids(self.runs, self.truth, self.judgments)
+        if self.truth is not None:
+            remarks += _exchanged(self.runs, self.truth)
+        for remark in remarks:
+            warnings.warn(remark, SemrecallWarning, stacklevel=3)
+        self.notes += remarks
 
     def rescore(self, base: Any, queries: Any) -> None:
         """Replace all scores by exact ones; first check that the vectors are the right ones."""
@@ -166,64 +171,89 @@ def _check_spaces(parts: Mapping[str, Run], truth: Run | None) -> None:
         raise MismatchError(f"the runs are in different spaces ({said})")
 
 
-def _check_queries(runs: Mapping[str, Run], truth: Run | None, judgments: Judgments | None) -> None:
-    """Raise MismatchError for a run without any query of truth and judgments, with hints."""
+def _check_ids(
+    runs: Mapping[str, Run], truth: Run | None, judgments: Judgments | None
+) -> list[str]:
+    """Raise MismatchError for a run of other queries or otherwise written ids; say what is odd."""
     first, source = (truth, "truth") if truth is not None else (judgments, "judgments")
     if first is None:
-        return
+        return []
     if truth is not None and judgments is not None:
-        _require_common(truth.queries, judgments.queries, "the truth", "judgments", [])
-    known = [part.documents for part in (truth, judgments) if part is not None]
+        _require_common(truth, judgments, "the truth", "judgments")
+    known = concatenate([part.documents for part in (truth, judgments) if part is not None])
+    remarks = []
     for name, run in runs.items():
+        if bool(run.documents.missing.all()):
+            remarks.append(f"run {name!r} has no results at all")
         if len(run) == 0:
-            warnings.warn(f"run {name!r} has no results at all", SemrecallWarning, stacklevel=4)
             continue
-        documents = [first.documents, run.documents]
-        _require_common(run.queries, first.queries, f"run {name!r}", source, documents)
-        _warn_of_strange_documents(name, run, known)
+        _require_common(run, first, f"run {name!r}", source)
+        remarks += _strange_documents(name, run, known)
+    return remarks
 
 
 def _require_common(
-    left: Ids, right: Ids, left_name: str, right_name: str, documents: list[Ids]
+    left: Run | Judgments, right: Run | Judgments, left_name: str, right_name: str
 ) -> None:
-    if len(left) == 0 or len(right) == 0 or _share(left, right) > 0:
+    if len(left) == 0 or len(right) == 0 or _share(left.queries, right.queries) > 0:
         return
-    distinct = len(np.unique(left.codes))
-    if documents and _share(left, documents[0]) > 0.5 and _share(right, documents[1]) > 0.5:
+    distinct = len(np.unique(left.queries.codes))
+    if _swapped(left, right):
         hint = f"its query ids are document ids in the {right_name}: are two columns swapped?"
     else:
-        found = difference(left, right)
+        found = difference(left.queries, right.queries)
         hint = str(found) if found else "are these files of the same queries?"
     raise MismatchError(
         f"0 of {distinct:,} query ids of {left_name} occur in the {right_name}: "
-        f"{left_name} has {_example(left)}, the {right_name} {_example(right)}",
+        f"{left_name} has {_example(left.queries)}, the {right_name} {_example(right.queries)}",
         hint=hint,
     )
 
 
-def _warn_of_strange_documents(name: str, run: Run, documents: list[Ids]) -> None:
-    known = concatenate(documents)
-    results = run.documents[~run.documents.missing]
+def _swapped(left: Run | Judgments, right: Run | Judgments) -> bool:
+    """Whether queries of each side are documents of the other: many on one side, some on both."""
+    # A poor run has most documents from outside the truth.
+    shares = (_share(left.queries, right.documents), _share(right.queries, left.documents))
+    return min(shares) > 0.1 and max(shares) > 0.5
+
+
+def _strange_documents(name: str, run: Run, known: Ids) -> list[str]:
+    """That no result is known; MismatchError where the ids are only written in another way."""
+    results, known = run.documents[~run.documents.missing], known[~known.missing]
     if len(results) == 0 or len(known) == 0 or _share(results, known) > 0:
-        return
-    hint = difference(results, known)
-    warnings.warn(
+        return []
+    remark = (
         f"no document id of run {name!r} occurs in truth or judgments: the run has "
-        f"{_example(results)}, they have {_example(known)}" + (f"; {hint}" if hint else ""),
-        SemrecallWarning,
-        stacklevel=4,
+        f"{_example(results)}, they have {_example(known)}"
     )
+    found = difference(results, known)
+    if found is not None:
+        raise MismatchError(remark, hint=str(found))
+    return [remark]
+
+
+def _exchanged(runs: Mapping[str, Run], truth: Run) -> list[str]:
+    """That a run was found by exact search while the scores of the truth are an index's."""
+    if truth.flat_scores is None or truth.scores_by == "exact":
+        return []
+    return [
+        f"run {name!r} was found by exact search, the scores of the truth are by an index: are "
+        "run and truth exchanged?"
+        for name, run in runs.items()
+        if run.identity and run.scores_by == "exact"
+    ]
 
 
 def _share(left: Ids, right: Ids) -> float:
-    """Which share of the entries of `left` occurs in `right`."""
-    ours, theirs = unify(left, right)
+    """Which share of the entries of `left` occurs in `right`; missing ids aside."""
+    ours, theirs = unify(left[~left.missing], right[~right.missing])
     return float(np.isin(ours, theirs).mean()) if len(ours) else 0.0
 
 
 def _example(column: Ids) -> str:
-    shown = [repr(v) for v in column[:2]]
-    return ", ".join(shown) + (", ..." if len(column) > 2 else "")
+    known = column[~column.missing]
+    shown = [repr(v) for v in known[:2]]
+    return ", ".join(shown) + (", ..." if len(known) > 2 else "")
 
 
 def _is_exact(truth: Run) -> bool:

@@ -223,7 +223,7 @@ class Result:
             mean=scores.mean,
             low=low,
             high=high,
-            sd=float(np.std(values, ddof=1)) if len(values) > 1 else math.nan,
+            sd=_spread(values),
             median=median,
             p1=p1,
             p5=p5,
@@ -419,6 +419,13 @@ def masked(scores: Scores, mask: NDArray[np.bool_]) -> Scores:
         tuple(scores.reasons[i] for i in rows.tolist()),
         scores.notes,
     )
+
+
+def _spread(values: NDArray[np.float64]) -> float:
+    """Standard deviation of a sample; exactly 0 for equal values, whose mean is a rounded one."""
+    if len(values) < 2:
+        return math.nan
+    return 0.0 if values.min() == values.max() else float(np.std(values, ddof=1))
 
 
 def _row_of(run: Run, queries: Ids, query: int) -> Ids:
