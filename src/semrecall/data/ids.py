@@ -386,6 +386,8 @@ def _positions(indices: Any) -> NDArray[np.int64]:
 
 #: So many ids are read at a time, to stay in the processor's cache.
 _BLOCK = 1 << 14
+#: And so many of rows, whose text is put together first.
+_ROWS_AT_A_TIME = 1 << 17
 
 
 class Digits:
@@ -515,13 +517,31 @@ def _numbered_rows(rows: Sequence[Collection[Any]]) -> Ids | None:
     digits = Digits(first) if isinstance(first, str) else None
     if digits is None or not digits.fits:
         return None
-    try:
-        # Row by row: what was looked at a moment ago is still in the cache.
-        data = np.frombuffer("\n".join(map("\n".join, rows)).encode(), np.uint8)
-    except TypeError:
-        return None
-    numbers = _numbers_of_lines(digits, data, sum(map(len, rows)), len(first.encode()))
-    return None if numbers is None else digits.ids(numbers)
+    numbers, count = Growing(np.int64), sum(map(len, rows))
+    for some in _few_at_a_time(rows):
+        try:
+            # Row by row: what was looked at a moment ago is still in the cache.
+            data = np.frombuffer("\n".join(map("\n".join, some)).encode(), np.uint8)
+        except TypeError:
+            return None
+        length = len(next(iter(some[0])).encode())
+        found = _numbers_of_lines(digits, data, sum(map(len, some)), length)
+        if found is None:
+            return None
+        numbers.add(found, count)
+    return digits.ids(numbers.whole())
+
+
+def _few_at_a_time(rows: Sequence[Collection[Any]]) -> Iterator[Sequence[Collection[Any]]]:
+    """The rows, some of them at a time, so that their text stays in the cache."""
+    start = size = 0
+    for at, row in enumerate(rows):
+        size += len(row)
+        if size >= _ROWS_AT_A_TIME:
+            yield rows[start : at + 1]
+            start, size = at + 1, 0
+    if start < len(rows):
+        yield rows[start:]
 
 
 def _numbers_of_lines(
