@@ -292,6 +292,19 @@ def test_the_papers_proxy():
         assert query_tolerance(both, k).tolist() == [(row[rank - 1] - row[-1]) / row[0]]
 
 
+def test_a_proxy_too_wide_or_undefined_is_said():
+    # k = 2: rank 2k/3 is 1. (10 - 5) / 10 = 50% is not yet too wide, (10 - -3.2) / 10 = 132% is.
+    for last, said in (
+        (5.0, "x = 50%, the paper's proxy"),
+        (-3.2, "the paper's proxy gives x = 132%: too wide to mean anything; choose x"),
+    ):
+        both = problem([[1]], [[1, 2]], None, [[10.0, last]])
+        assert said in parse("trecall@2").values(both).notes
+    none = problem([[1]], [[1, 2]], None, [[-1.0, -2.0]])
+    notes = parse("trecall@2").values(none).notes
+    assert "x undefined: the paper's proxy has no value for any query" in notes
+
+
 def test_a_tolerance_is_undefined_for_scores_that_are_not_positive():
     both = problem([[1], [1]], [[1, 2], [1, 2]], None, [[0.0, -1.0], [2.0, 1.0]])
     np.testing.assert_array_equal(query_tolerance(both, 2), [np.nan, 0.5])

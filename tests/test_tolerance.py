@@ -32,6 +32,13 @@ def test_proxy_is_the_mean_and_query_the_spread():
     assert (report.k, report.space) == (3, "ip")
 
 
+def test_a_proxy_too_wide_is_said():
+    # (10 - -3.2) / 10 = 132%.
+    wide = Run.from_arrays([[1, 2]], [[10.0, -3.2]], space="ip")
+    assert "too wide to mean anything" in tolerance(wide, 2)["proxy"].note
+    assert tolerance(TRUTH, 3)["proxy"].note == ""
+
+
 def test_what_is_missing_is_said_not_guessed():
     report = tolerance(TRUTH, 3)
     assert math.isnan(report["quantisation"].x)

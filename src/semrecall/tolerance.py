@@ -14,7 +14,7 @@ from semrecall.data.ids import codes_in, unify
 from semrecall.data.rows import pad
 from semrecall.errors import InputError, MismatchError
 from semrecall.measures import Measure, Problem, align, query_tolerance
-from semrecall.measures.index import trecall
+from semrecall.measures.index import WIDE, trecall
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -117,12 +117,18 @@ def tolerance(
     own = query_tolerance(problem, k)
     known = _known(own)
     ways = (
-        _way("proxy", own, float(np.mean(known)) if len(known) else math.nan),
+        _proxy(own),
         _way("query", own, float(np.median(known)) if len(known) else math.nan),
         _quantisation(problem, truth, k, base, queries),
         _semantic(problem, k, run, judgments),
     )
     return ToleranceReport(k, str(problem.space), ways)
+
+
+def _proxy(own: Array) -> Way:
+    known = _known(own)
+    x = float(np.mean(known)) if len(known) else math.nan
+    return _way("proxy", own, x, "too wide to mean anything; choose another x" if x > WIDE else "")
 
 
 def _known(values: Array) -> Array:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     Reasons = Iterator[tuple[str, Any]]
 
 __all__ = [
+    "WIDE",
     "erecall",
     "one",
     "ratio",
@@ -40,6 +41,9 @@ __all__ = [
     "tolerance_used",
     "trecall",
 ]
+
+#: Above this tolerance, as a share, the near results are no longer near.
+WIDE = 0.5
 
 
 # -- why a value is undefined, and what to know about a mean --------------------------------------
@@ -122,8 +126,17 @@ def _tolerance_notes(
     problem: Problem, k: int, values: Array, params: Mapping[str, Any]
 ) -> Iterator[str]:
     if params["x"] == "proxy":
-        yield f"x = {100 * float(tolerance_used(problem, k, 'proxy')):.3g}%, the paper's proxy"
+        yield _proxy_note(float(tolerance_used(problem, k, "proxy")))
     yield from _score_notes(problem, k, values, params)
+
+
+def _proxy_note(x: float) -> str:
+    """Which tolerance was applied, and whether it is one to rely on."""
+    if math.isnan(x):
+        return "x undefined: the paper's proxy has no value for any query"
+    if x > WIDE:
+        return f"the paper's proxy gives x = {100 * x:.3g}%: too wide to mean anything; choose x"
+    return f"x = {100 * x:.3g}%, the paper's proxy"
 
 
 def _epsilon_notes(
