@@ -8,6 +8,7 @@ import json
 import sys
 import warnings
 
+import h5py
 import numpy as np
 import pytest
 
@@ -220,6 +221,94 @@ def test_scores_are_recomputed_from_vectors(shell):
     assert status == 0
     assert "scores by the index" not in out
     assert "scores by the index" in shell(*ALL, "-m", "trecall(x=1%)@4")[1]
+
+
+def test_vectors_with_their_parts_and_ids(shell, tmp_path):
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=(100, 4)).astype(np.float32)
+    asked = rng.normal(size=(3, 4)).astype(np.float32)
+    write(Vectors.of(base), "base.npy")
+    write(Vectors.of(asked), "queries.npy")
+    plain = ("--base", "base.npy", "--queries", "queries.npy")
+    assert shell(*ALL, *plain)[0] == 2  # the rows have no ids: the queries are a, b and c
+    (tmp_path / "names.txt").write_text("a\nb\nc\n")
+    (tmp_path / "rows.txt").write_text("\n".join(map(str, range(100))))
+    named = ("--query-ids", "names.txt", "--base-ids", "rows.txt")
+    status, out, _ = shell(*ALL, *plain, *named)
+    assert status == 0
+    with h5py.File("both.hdf5", "w") as file:
+        file["vectors"], file["asked"] = base, asked
+    parts = ("--base", "both.hdf5", "--base-dataset", "vectors",
+             "--queries", "both.hdf5", "--queries-dataset", "asked")  # fmt: skip
+    assert shell(*ALL, *parts, "--query-ids", "names.txt") == (0, out, "")
+    status, _, err = shell(*ALL, *parts[:2], *parts[4:], *named)
+    assert status == 2
+    assert "hint: name one: --base-dataset" in err
+    two = ("run.parquet", "truth.parquet")
+    assert shell(*two, *ALL[1:], *plain, *named, command="compare")[0] == 0
+    status, _, err = shell(*ALL, "--query-ids", "names.txt")
+    assert status == 2
+    assert "--query-ids" in err
+    assert "--queries" in err
+
+
+def test_shallow_runs_are_measured_at_their_depth_with_a_note(shell):
+    # One result a query, and the first is right: recall@1 is 1, recall@4 is 1/4.
+    shallow = Run.from_arrays([[0], [10], [20]], query_ids=["a", "b", "c"], name="one")
+    write(shallow, "one.parquet")
+    given = ("one.parquet", "--truth", "truth.parquet")
+    said = (
+        "measured at k = 1, the depth of the run; the truth is 4 deep: "
+        "write -m recall@4 to measure at the depth of the truth"
+    )
+    assert f"note: {said}" in shell(*given)[1]
+    whole = json.loads(shell(*given, "--format", "json")[1])
+    assert said in whole["notes"]
+    assert whole["summary"][0]["measure"] == "recall@1"
+    assert "measured at k" not in shell(*given, "-m", "recall@1")[1]
+    assert "measured at k" not in shell(*ALL)[1]
+    both = shell("one.parquet", "one.parquet", "--truth", "truth.parquet", command="compare")[1]
+    assert "measured at k = 1, the depth of the runs" in both
+
+
+def test_an_empty_truth_is_named(shell, tmp_path):
+    (tmp_path / "none.txt").write_text("")
+    status, _, err = shell("run.parquet", "--truth", "none.txt")
+    assert status == 2
+    assert "error: none.txt: the truth has no neighbours" in err
+    assert "recall@" not in err
+
+
+def test_the_column_of_the_grades(shell, tmp_path):
+    (tmp_path / "labels.csv").write_text("query_id,doc_id,mine\na,0,1\nb,10,1\nc,20,0\n")
+    given = ("run.parquet", "--judgments", "labels.csv", "-m", "P@1")
+    status, _, err = shell(*given)
+    assert status == 2
+    assert "--grade" in err
+    status, out, _ = shell(*given, "--grade", "mine")
+    assert status == 0
+    # 1, 1 and 0: the first results are 0, 10 and 20.
+    assert "0.6667" in out
+    two = ("run.parquet", "truth.parquet")
+    assert shell(*two, *given[1:], "--grade", "mine", command="compare")[0] == 0
+
+
+def test_hints_name_what_is_there(shell, tmp_path):
+    (tmp_path / "labels.csv").write_text("query_id,doc_id,label\na,0,1\n")
+    status, _, err = shell("labels.csv", "--truth", "truth.parquet")
+    assert status == 2
+    assert "looks like judgments: give it with --judgments" in err
+    (tmp_path / "qrels.txt").write_text("a 0 0 1\n")
+    status, _, err = shell("run.parquet", "--truth", "qrels.txt")
+    assert status == 2
+    assert "read_judgments" not in err
+    write(Vectors.of(np.eye(3, dtype=np.float32)), "floats.npy")
+    err = shell("floats.npy", "--truth", "truth.parquet")[2]
+    assert "are these vectors? give them with --base or --queries" in err
+    with h5py.File("no.hdf5", "w") as file:
+        file["found"] = np.zeros((3, 4), dtype=np.int32)
+    err = shell("no.hdf5", "--truth", "truth.parquet")[2]
+    assert "semrecall convert no.hdf5" in err
 
 
 def test_html_report_with_the_command_that_made_it(shell, tmp_path):

@@ -52,4 +52,3 @@ def truth(
         threads=threads,
         progress=progress,
     )
-

@@ -125,11 +125,16 @@ def runs_of(records: Records, options: Options) -> dict[str, Run]:
 def records_by_system(records: Records) -> dict[str, Records]:
     """The records of each run, in order of first appearance; all of them where none is named."""
     systems = _systems(records)
+    own_name = records.path.name.split(".")[0]
     if systems is None:
-        return {records.path.name.split(".")[0]: records}
+        return {own_name: records}
     codes, first = np.unique(systems.codes, return_index=True)
+    named = {
+        int(code): "" if code < 0 else str(systems[int(at)])
+        for code, at in zip(codes, first, strict=True)
+    }
     if len(codes) == 1:
-        return {str(systems[0]) or records.path.name.split(".")[0]: records}
+        return {named[int(codes[0])] or own_name: records}
     # Ids are told apart once, for all runs.
     columns = records.columns | {
         name: plain_ids(records.columns[name])
@@ -141,7 +146,7 @@ def records_by_system(records: Records) -> dict[str, Records]:
         at = np.flatnonzero(systems.codes == code)
         own = {name: _entries(column, at) for name, column in columns.items()}
         places = partial(_places_of, records, at)
-        parts[str(systems[int(start)])] = Records(records.path, own, places, records.unit)
+        parts[named[int(code)] or own_name] = Records(records.path, own, places, records.unit)
     return parts
 
 

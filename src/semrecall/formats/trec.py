@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semrecall.data import Judgments, Run, arrow
-from semrecall.data.ids import Growing, Ids, Parts, ids, ids_or_texts
+from semrecall.data.ids import Growing, Ids, Parts, Texts, ids, ids_or_texts
 from semrecall.data.run import Ordering, taken
 from semrecall.errors import InputError, SemrecallWarning
 from semrecall.formats.files import Faults, fault, read_text, text_blocks, write_text
@@ -165,11 +165,11 @@ def _fast(path: Path, names: tuple[str, ...]) -> dict[str, Any] | None:
             ranks.add(part.ranks, guess)
     if len(numbers) == 0:
         return None
-    columns = {"query_id": queries.whole(), "doc_id": documents.whole()}
+    columns = {"query_id": queries.whole(ids), "doc_id": documents.whole()}
     if names is _QRELS:
         return columns | {"grade": numbers.whole(), "iteration": tags.whole()}
     known = {} if ranks is None else {"rank": ranks.whole()}
-    return columns | {"score": numbers.whole(), "tag": tags.whole(), **known}
+    return columns | {"score": numbers.whole(), "tag": tags.whole(_words), **known}
 
 
 class _Stretched:
@@ -187,8 +187,15 @@ class _Stretched:
         self._names += names
         self._lengths += counts
 
-    def whole(self) -> Stretches:
-        return Stretches(ids(self._names), np.array(self._lengths, dtype=np.int64))
+    def whole(self, told_apart: Callable[[list[str]], Ids]) -> Stretches:
+        return Stretches(told_apart(self._names), np.array(self._lengths, dtype=np.int64))
+
+
+def _words(texts: list[str]) -> Ids:
+    """Texts just as they are: a tag may be empty, and "-1" is one, too."""
+    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    codes = np.array([places[text] for text in texts], dtype=np.int64)
+    return Ids(codes, Texts(arrow.from_texts(list(places))))
 
 
 def _in_threads(work: Callable[[bytes], _Part | None], blocks: Iterator[bytes]) -> Iterator[Any]:
@@ -326,7 +333,7 @@ def _slow(path: Path, names: tuple[str, ...]) -> tuple[dict[str, Any], list[int]
     columns["query_id"] = Stretches(ids(columns["query_id"], what="query ids"), each)
     if run:
         tags = [row[5].strip() if len(row) == 6 else "" for row in rows]
-        columns["tag"] = Stretches(ids(tags), each)
+        columns["tag"] = Stretches(_words(tags), each)
         try:
             columns["rank"] = np.array([number(rank) for rank in columns["rank"]])
         except ValueError:
