@@ -8,7 +8,6 @@ import json
 import sys
 import warnings
 
-import h5py
 import numpy as np
 import pytest
 
@@ -224,6 +223,7 @@ def test_scores_are_recomputed_from_vectors(shell):
 
 
 def test_vectors_with_their_parts_and_ids(shell, tmp_path):
+    h5py = pytest.importorskip("h5py", reason="needs h5py")
     rng = np.random.default_rng(0)
     base = rng.normal(size=(100, 4)).astype(np.float32)
     asked = rng.normal(size=(3, 4)).astype(np.float32)
@@ -280,20 +280,21 @@ def test_an_empty_truth_is_named(shell, tmp_path):
 
 
 def test_the_column_of_the_grades(shell, tmp_path):
-    (tmp_path / "labels.csv").write_text("query_id,doc_id,mine\na,0,1\nb,10,1\nc,20,0\n")
+    (tmp_path / "labels.csv").write_text("query_id,doc_id,mine\na,0,1\nb,10,1\nc,21,1\n")
     given = ("run.parquet", "--judgments", "labels.csv", "-m", "P@1")
     status, _, err = shell(*given)
     assert status == 2
     assert "--grade" in err
     status, out, _ = shell(*given, "--grade", "mine")
     assert status == 0
-    # 1, 1 and 0: the first results are 0, 10 and 20.
+    # 1, 1 and 0: the first results are 0, 10 and 20, of which 20 has no grade.
     assert "0.6667" in out
     two = ("run.parquet", "truth.parquet")
     assert shell(*two, *given[1:], "--grade", "mine", command="compare")[0] == 0
 
 
 def test_hints_name_what_is_there(shell, tmp_path):
+    h5py = pytest.importorskip("h5py", reason="needs h5py")
     (tmp_path / "labels.csv").write_text("query_id,doc_id,label\na,0,1\n")
     status, _, err = shell("labels.csv", "--truth", "truth.parquet")
     assert status == 2

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from semrecall.cli.hints import hints_for
 from semrecall.cli.labels import LABEL_OPTIONS, label_settings, note_use
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _OPTIONS = (
     click.option(
         "--judgments", type=FILE, help="Grades of documents: qrels, labels of people or LLMs."
     ),
+    click.option("--grade", metavar="COLUMN", help="Column of the judgments with the grades."),
     click.option(
         "-m",
         "--measure",
@@ -37,6 +39,10 @@ _OPTIONS = (
         "--base", type=FILE, help="Base vectors: recompute scores exactly (with --queries)."
     ),
     click.option("--queries", type=FILE, help="Query vectors."),
+    click.option("--base-dataset", help="Part of the base file: HDF5 data set or parquet column."),
+    click.option("--queries-dataset", help="Part of the queries file."),
+    click.option("--base-ids", type=FILE, help="Ids of the base rows, one a line, or .npy."),
+    click.option("--query-ids", type=FILE, help="Ids of the queries, one a line, or .npy."),
     click.option(
         "--space",
         type=click.Choice(["ip", "cosine", "l2"]),
@@ -114,18 +120,24 @@ def input_options(command: Command) -> Command:
 
 def evaluated(given: dict[str, Any], also: Sequence[str] = ()) -> Result:
     """The runs given, measured: what is asked for with -m (else the usual), and `also`."""
+    from dataclasses import replace
+
     from semrecall.evaluate import evaluate
 
+    base, queries = _vectors(given)
     runs, truth, judgments, codes = _read(given)
-    wanted = list(given["measures"]) or _default_measures(runs, truth, judgments, given)
+    wanted, notes = list(given["measures"]), []
+    if not wanted:
+        wanted = _default_measures(runs, truth, judgments, given)
+        notes = _depth_notes(runs, truth)
     settings = label_settings(given)
     result = evaluate(
         runs,
         [*wanted, *also],
         truth=truth,
         judgments=judgments,
-        base=given["base"],
-        queries=given["queries"],
+        base=base,
+        queries=queries,
         columns=_columns(given["columns"]),
         by=given["by"],
         codes=codes,
@@ -136,7 +148,7 @@ def evaluated(given: dict[str, Any], also: Sequence[str] = ()) -> Result:
         confidence=given["confidence"],
     )
     note_use(given, result)
-    return result
+    return replace(result, notes=(*notes, *result.notes))
 
 
 def _read(given: dict[str, Any]) -> tuple[list[Run], Run | None, Judgments | None, Run | None]:
@@ -144,14 +156,40 @@ def _read(given: dict[str, Any]) -> tuple[list[Run], Run | None, Judgments | Non
 
     options = {key: given[key] for key in ("space", "duplicates", "nan")}
     runs = _runs(given, options)
-    truth = read_run(given["truth"], **options) if given["truth"] else None
-    codes = read_run(given["codes"], **options) if given.get("codes") else None
+    others = []
+    for part in ("truth", "codes"):
+        path = given.get(part)
+        with hints_for(part, path or ""):
+            others.append(read_run(path, **options) if path else None)
     judgments = None
     if given["judgments"]:
-        judgments = read_judgments(
-            given["judgments"], conflicts=given["conflicts"], subtopics=given["subtopics"]
-        )
-    return runs, truth, judgments, codes
+        chosen = {key: given[key] for key in ("conflicts", "grade")}
+        with hints_for("judgments", given["judgments"]):
+            judgments = read_judgments(given["judgments"], **chosen)
+    return runs, others[0], judgments, others[1]
+
+
+def _vectors(given: dict[str, Any]) -> tuple[Any, Any]:
+    """Base and query vectors, where both are given; one alone is for `evaluate` to refuse."""
+    from semrecall.errors import InputError
+    from semrecall.formats import read_queries, read_vectors
+
+    for option, part in (
+        ("base_dataset", "base"),
+        ("base_ids", "base"),
+        ("queries_dataset", "queries"),
+        ("query_ids", "queries"),
+    ):
+        if given[option] and not given[part]:
+            raise InputError(f"--{option.replace('_', '-')} is given without --{part}")
+    base, queries = given["base"], given["queries"]
+    if not (base and queries):
+        return base, queries
+    with hints_for("base", base):
+        base = read_vectors(base, dataset=given["base_dataset"], ids=given["base_ids"])
+    with hints_for("queries", queries):
+        queries = read_queries(queries, dataset=given["queries_dataset"], ids=given["query_ids"])
+    return base, queries
 
 
 def _runs(given: dict[str, Any], options: dict[str, Any]) -> list[Run]:
@@ -159,7 +197,10 @@ def _runs(given: dict[str, Any], options: dict[str, Any]) -> list[Run]:
     from semrecall.formats import read_runs
 
     order = {key: given[key] for key in ("order", "lower_is_better")}
-    files = [(path, read_runs(path, **options, **order)) for path in given["runs"]]
+    files = []
+    for path in given["runs"]:
+        with hints_for("run", path):
+            files.append((path, read_runs(path, **options, **order)))
     names = [name for _, runs in files for name in runs]
     found = []
     for path, runs in files:
@@ -188,13 +229,20 @@ def _default_measures(
     runs: list[Run], truth: Run | None, judgments: Judgments | None, given: dict[str, Any]
 ) -> list[str]:
     """What the files allow: the three recalls with a truth, else the usual of a ranked list."""
+    from semrecall.errors import InputError
+
     depth = max((run.depth for run in runs), default=0) or 10
     if truth is None:
         of_spans = [f"{name}@{min(depth, 10)}" for name in ("SpanR", "SpanP", "SpanIoU")]
         spans = of_spans if given["spans"] else []
         judged = judgments is not None or spans
         return [*spans, "nDCG@10", "RR@10", f"R@{depth}"] if judged else []
-    k = min(depth, truth.depth) or 1
+    if truth.depth == 0:
+        raise InputError(
+            f"{given['truth']}: the truth has no neighbours of any query",
+            hint="find the exact neighbours with semrecall truth, or name measures with -m",
+        )
+    k = min(depth, truth.depth)
     names = [f"recall@{k}"]
     if judgments is not None:
         names.append(f"srecall@{k}")
@@ -202,3 +250,15 @@ def _default_measures(
     if scored or (given["base"] and given["queries"]):
         names.append(f"trecall@{k}")
     return names
+
+
+def _depth_notes(runs: list[Run], truth: Run | None) -> list[str]:
+    """That the k chosen here is the depth of the runs, where the truth is deeper."""
+    depth = max((run.depth for run in runs), default=0)
+    if truth is None or not 0 < depth < truth.depth:
+        return []
+    return [
+        f"measured at k = {depth}, the depth of the {'run' if len(runs) == 1 else 'runs'}; the "
+        f"truth is {truth.depth} deep: write -m recall@{truth.depth} to measure at the depth of "
+        "the truth"
+    ]
