@@ -129,9 +129,10 @@ def records_by_system(records: Records) -> dict[str, Records]:
     if systems is None:
         return {own_name: records}
     codes, first = np.unique(systems.codes, return_index=True)
+    # An empty name is the file's.
     named = {
-        int(code): "" if code < 0 else str(systems[int(at)])
-        for code, at in zip(codes, first, strict=True)
+        int(systems.codes[at]): str(systems[at]) if systems.codes[at] >= 0 else ""
+        for at in np.sort(first).tolist()
     }
     if len(codes) == 1:
         return {named[int(codes[0])] or own_name: records}
@@ -142,11 +143,11 @@ def records_by_system(records: Records) -> dict[str, Records]:
         if name in records.columns
     }
     parts = {}
-    for code, start in sorted(zip(codes, first, strict=True), key=lambda pair: pair[1]):
+    for code, name in named.items():
         at = np.flatnonzero(systems.codes == code)
-        own = {name: _entries(column, at) for name, column in columns.items()}
+        own = {key: _entries(column, at) for key, column in columns.items()}
         places = partial(_places_of, records, at)
-        parts[named[int(code)] or own_name] = Records(records.path, own, places, records.unit)
+        parts[name or own_name] = Records(records.path, own, places, records.unit)
     return parts
 
 

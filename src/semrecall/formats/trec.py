@@ -167,7 +167,7 @@ def _fast(path: Path, names: tuple[str, ...]) -> dict[str, Any] | None:
         return None
     columns = {"query_id": queries.whole(ids), "doc_id": documents.whole()}
     if names is _QRELS:
-        return columns | {"grade": numbers.whole(), "iteration": tags.whole()}
+        return columns | {"grade": numbers.whole(), "iteration": tags.whole(ids)}
     known = {} if ranks is None else {"rank": ranks.whole()}
     return columns | {"score": numbers.whole(), "tag": tags.whole(_words), **known}
 
