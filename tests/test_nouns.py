@@ -330,6 +330,18 @@ def test_judgment_frames_round_trip(library: str) -> None:
     assert again.grades.tolist() == [2.0, 0.5]
 
 
+def test_several_columns_of_grades_are_said():
+    pair = {"query_id": ["q"], "doc_id": ["d"]}
+    several = pair | {"label": [1], "rating": [5], "human": [3]}
+    with pytest.warns(SemrecallWarning) as said:
+        assert Judgments.from_frame(several).grades.tolist() == [1.0]
+    assert "taken from the column 'label'; 'rating', 'human' may hold" in str(said[0].message)
+    assert "--grade" in str(said[0].message)
+    # Said is said; and a score beside a grade is that of a search.
+    assert Judgments.from_frame(several, grade="human").grades.tolist() == [3.0]
+    assert Judgments.from_frame(pair | {"grade": [2], "score": [0.7]}).grades.tolist() == [2.0]
+
+
 # -- scores and cost ------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,7 +19,7 @@ from semrecall.errors import InputError, SemrecallWarning
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Conflicts", "Judgments"]
+__all__ = ["Conflicts", "Judgments", "warn_of_several_grades"]
 
 GRADE_COLUMNS = ("grade", "relevance", "rel", "label", "score", "rating", "human")
 #: What may be known of a judgment beside its grade.
@@ -126,6 +126,8 @@ class Judgments:
         """
         columns = columns_of(frame)
         grade_names = GRADE_COLUMNS if grade is None else (grade,)
+        if grade is None:
+            warn_of_several_grades(columns)
         details = {c: np.asarray(columns[c]) for c in DETAIL_COLUMNS if c in columns}
         return cls.from_arrays(
             pick_column(columns, QUERY_COLUMNS, "query ids"),
@@ -188,6 +190,23 @@ class Judgments:
     def to_frame(self, library: str = "pandas") -> Any:
         """A frame of the columns of `to_arrow`: "pandas", "polars" or "arrow"."""
         return to_library(self.to_arrow(), library)
+
+
+def warn_of_several_grades(columns: Collection[str]) -> None:
+    """Warn where several columns may hold the grade: which is taken, and how to choose another.
+
+    A score beside another candidate is that of a search.
+    """
+    found = [name for name in GRADE_COLUMNS if name in columns]
+    others = [name for name in found[1:] if name != "score"]
+    if others:
+        warnings.warn(
+            f"grades are taken from the column {found[0]!r}; "
+            f"{', '.join(map(repr, others))} may hold grades too: choose with --grade, or grade= "
+            "in Python",
+            SemrecallWarning,
+            stacklevel=3,
+        )
 
 
 def _sorted_pairs(queries: Ids, documents: Ids) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
