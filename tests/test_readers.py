@@ -133,6 +133,8 @@ def ranks_against_scores_file_09(expected: Any, shell: Shell) -> None:
     for order in orders:
         with pytest.warns(SemrecallWarning, match=expected["warning"]):
             read_run(run, order=order)
+    # The last of a query and the first of the next have nothing to do with each other.
+    read_run(shell.file("b.run", "q1 Q0 d1 1 0.1 r\nq2 Q0 d2 2 0.9 r\n"))
     asked = (run, "--judgments", qrels, "-m", "RR")
     assert shell.means(*asked)["RR"] == expected["rr by score"]
     assert shell.means(*asked, "--order", "rank")["RR"] == expected["rr by rank"]

@@ -177,18 +177,14 @@ class _Stretched:
 
     def __init__(self) -> None:
         self._names: list[str] = []
-        self._lengths: list[int] = []
+        self._lengths: list[NDArray[np.int64]] = []
 
     def add(self, names: list[str], lengths: NDArray[np.int64]) -> None:
-        counts = lengths.tolist()
-        if self._names and names[0] == self._names[-1]:
-            self._lengths[-1] += counts[0]
-            names, counts = names[1:], counts[1:]
         self._names += names
-        self._lengths += counts
+        self._lengths.append(lengths)
 
     def whole(self, told_apart: Callable[[list[str]], Ids]) -> Stretches:
-        return Stretches(told_apart(self._names), np.array(self._lengths, dtype=np.int64))
+        return Stretches(told_apart(self._names), np.concatenate(self._lengths))
 
 
 def _words(texts: list[str]) -> Ids:
