@@ -163,7 +163,7 @@ def _read(given: dict[str, Any]) -> tuple[list[Run], Run | None, Judgments | Non
             others.append(read_run(path, **options) if path else None)
     judgments = None
     if given["judgments"]:
-        chosen = {key: given[key] for key in ("conflicts", "grade")}
+        chosen = {key: given[key] for key in ("conflicts", "grade", "subtopics")}
         with hints_for("judgments", given["judgments"]):
             judgments = read_judgments(given["judgments"], **chosen)
     return runs, others[0], judgments, others[1]
