@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import shutil
 import stat
@@ -162,17 +163,10 @@ def _checked_start(path: Path, data: bytes) -> bytes:
 def text_blocks(path: Path, size: int = 1 << 20) -> Iterator[bytes]:
     """The text of a file as UTF-8 bytes like `read_text`, in blocks of whole lines."""
     with _decompressed(path) as source:
-        first, rest = True, b""
-        while block := source.read(size):
-            if first:
-                block = _checked_start(path, block)
-                first = False
-            cut = block.rfind(b"\n") + 1
-            if cut:
-                yield rest + block[:cut]
-            rest = block[cut:] if cut else rest + block
-        if rest:
-            yield rest
+        first = True
+        while block := source.read(size) + source.readline():
+            yield _checked_start(path, block) if first else block
+            first = False
 
 
 def first_line(path: Path, comment: str | None = None) -> str:
@@ -198,7 +192,7 @@ def _decompressed(path: Path) -> Iterator[Any]:
 
         try:
             with pa.CompressedInputStream(pa.PythonFile(file, "r"), codec) as stream:
-                yield stream
+                yield io.BufferedReader(stream)
         except OSError as error:
             if error.errno is not None:
                 raise

@@ -38,6 +38,8 @@ __all__ = ["looks_like_trec", "read_qrels", "read_run", "read_runs", "write_qrel
 
 _RUN = ("query_id", "iteration", "doc_id", "rank", "score", "tag")
 _QRELS = ("query_id", "iteration", "doc_id", "grade")
+#: Bytes looked at in one go.
+_PIECE = 1 << 16
 
 
 def read_run(path: Path, options: Options) -> Run:
@@ -277,9 +279,8 @@ def _stretches(column: Any) -> tuple[list[str], NDArray[np.int64]]:
 
 def _single_spaces(data: bytes) -> bytes:
     """Every run of blanks as one space, none at either end of a line, and no blank line."""
-    blank = np.frombuffer(data, np.uint8) <= 32
     others = any(other in data for other in (b"\t", b"\r", b"\v", b"\f"))
-    if not (others or blank[0] or bool((blank[1:] & blank[:-1]).any())):
+    if not (others or data[:1] <= b" " or _blanks_meet(np.frombuffer(data, np.uint8))):
         return data
     for other in (b"\t", b"\r", b"\v", b"\f"):
         data = data.replace(other, b" ")
@@ -287,6 +288,16 @@ def _single_spaces(data: bytes) -> bytes:
         data = data.replace(b"  ", b" ")
     data = data.replace(b" \n", b"\n").replace(b"\n ", b"\n").strip(b" ")
     return data.lstrip(b"\n")
+
+
+def _blanks_meet(data: NDArray[np.uint8]) -> bool:
+    """Whether two blanks or line ends stand side by side."""
+    # In pieces whose columns need no new memory from the system.
+    for low in range(0, len(data), _PIECE):
+        blank = data[low : low + _PIECE + 1] <= 32
+        if bool((blank[1:] & blank[:-1]).any()):
+            return True
+    return False
 
 
 def _slow(path: Path, names: tuple[str, ...]) -> tuple[dict[str, Any], list[int]]:
