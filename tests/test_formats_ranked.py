@@ -560,3 +560,11 @@ def test_numbers_of_files() -> None:
     for wrong in ("1_0", "\u0661", "", "x"):
         with pytest.raises(ValueError, match=r".*"):
             records.number(wrong)
+
+
+def test_several_columns_of_grades_in_a_file_say_which_was_taken(tmp_path):
+    path = tmp_path / "labels.csv"
+    path.write_text("query_id,doc_id,label,rating\nq,a,1,3\nq,b,0,2\n")
+    with pytest.warns(SemrecallWarning, match="column 'label'; 'rating' may hold grades too"):
+        assert formats.read_judgments(path).grades.tolist() == [1, 0]
+    assert formats.read_judgments(path, grade="rating").grades.tolist() == [3, 2]

@@ -13,7 +13,7 @@ import numpy as np
 from semrecall.data import Judgments, Run
 from semrecall.data.frames import pick_column
 from semrecall.data.ids import Ids, ids
-from semrecall.data.judgments import DETAIL_COLUMNS, GRADE_COLUMNS
+from semrecall.data.judgments import DETAIL_COLUMNS, GRADE_COLUMNS, warn_of_several_grades
 from semrecall.data.rows import row_numbers
 from semrecall.data.run import (
     DOC_COLUMNS,
@@ -426,6 +426,8 @@ def judgments_of(records: Records, options: Options) -> Judgments:
             f"found columns {', '.join(columns)}; expected {wanted[0]}",
             "name the column that holds the grade: --grade, or grade= in Python",
         )
+    if options.grade is None:
+        warn_of_several_grades(columns)
     with named(path):
         query_ids = plain_ids(pick_column(columns, QUERY_COLUMNS, "query ids"))
         documents = ids(pick_column(columns, DOC_COLUMNS, "document ids"), what="document ids")
