@@ -36,6 +36,7 @@ __all__ = [
     "ids",
     "ids_of_rows",
     "ids_or_texts",
+    "string_bytes",
     "unify",
 ]
 

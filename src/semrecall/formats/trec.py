@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semrecall.data import Judgments, Run, arrow
-from semrecall.data.ids import Growing, Ids, Parts, Texts, ids, ids_or_texts
+from semrecall.data.ids import Growing, Ids, Parts, Texts, ids, ids_or_texts, string_bytes
 from semrecall.data.run import Ordering, taken
 from semrecall.errors import InputError, SemrecallWarning
 from semrecall.formats.files import Faults, fault, read_text, text_blocks, write_text
@@ -246,10 +246,9 @@ def _table(data: bytes, names: tuple[str, ...], wanted: list[str]) -> Any:
     import pyarrow as pa
     import pyarrow.csv as pc
 
-    coded = pa.dictionary(pa.int32(), pa.string())
-    numbers = dict.fromkeys(("rank", "score", "grade"), pa.float64())
-    kinds = dict.fromkeys(("query_id", "tag", "iteration"), coded)
-    kinds |= {"doc_id": pa.string(), **numbers}
+    kinds = dict.fromkeys(("rank", "score", "grade"), pa.float64())
+    kinds |= dict.fromkeys(("doc_id", "tag", "iteration"), pa.string())
+    kinds["query_id"] = pa.dictionary(pa.int32(), pa.string())
     try:
         return pc.read_csv(
             pa.BufferReader(data),
@@ -264,6 +263,7 @@ def _table(data: bytes, names: tuple[str, ...], wanted: list[str]) -> Any:
                 include_columns=wanted,
                 null_values=[],
                 strings_can_be_null=False,
+                check_utf8=not data.isascii(),
             ),
         )
     except pa.ArrowInvalid:
@@ -271,6 +271,16 @@ def _table(data: bytes, names: tuple[str, ...], wanted: list[str]) -> Any:
 
 
 def _stretches(column: Any) -> tuple[list[str], NDArray[np.int64]]:
+    """The names in a column, one for each stretch of equal ones, and the lengths of those."""
+    if not hasattr(column, "indices"):
+        data, starts, ends = string_bytes(column)
+        first = data[starts[0] : ends[0]]
+        # As a rule it is the same on every line: then the bytes of all are those of one, repeated.
+        if bool((ends - starts == len(first)).all()):
+            lines = data[starts[0] : ends[-1]].reshape(len(column), len(first))
+            if all(bool((lines[:, at] == byte).all()) for at, byte in enumerate(first)):
+                return [column[0].as_py()], np.array([len(column)])
+        column = column.dictionary_encode()
     codes = arrow.to_numpy(column.indices)
     starts = np.append(0, np.flatnonzero(codes[1:] != codes[:-1]) + 1)
     names = column.dictionary.to_pylist()
