@@ -386,7 +386,7 @@ def _positions(indices: Any) -> NDArray[np.int64]:
 # -- numbers behind a prefix ------------------------------------------------------------------
 
 #: So many ids are read at a time, to stay in the processor's cache.
-_BLOCK = 1 << 13
+_BLOCK = 1 << 15
 #: And so many of rows, whose text is put together first.
 _ROWS_AT_A_TIME = 1 << 17
 

@@ -160,7 +160,7 @@ def _checked_start(path: Path, data: bytes) -> bytes:
     return data.removeprefix(b"\xef\xbb\xbf")
 
 
-def text_blocks(path: Path, size: int = 1 << 20) -> Iterator[bytes]:
+def text_blocks(path: Path, size: int = 1 << 22) -> Iterator[bytes]:
     """The text of a file as UTF-8 bytes like `read_text`, in blocks of whole lines."""
     with _decompressed(path) as source:
         first = True

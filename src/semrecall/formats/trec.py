@@ -39,7 +39,7 @@ __all__ = ["looks_like_trec", "read_qrels", "read_run", "read_runs", "write_qrel
 _RUN = ("query_id", "iteration", "doc_id", "rank", "score", "tag")
 _QRELS = ("query_id", "iteration", "doc_id", "grade")
 #: Bytes looked at in one go.
-_PIECE = 1 << 16
+_PIECE = 1 << 18
 
 
 def read_run(path: Path, options: Options) -> Run:
