@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import warnings
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from semrecall.cli import main
 from semrecall.errors import MissingExtra
 
 # Threads of faiss that wait by spinning slow everything down on a busy machine.
@@ -35,6 +38,31 @@ def shared() -> Callable[[str], Path]:
         return path
 
     return find
+
+
+@pytest.fixture
+def semrecall_main(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Runs `semrecall ...` within this process, in `tmp_path`; gives status, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+    default = warnings.showwarning
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["semrecall", *map(str, arguments)])
+        capsys.readouterr()
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")
+            with pytest.raises(SystemExit) as end:
+                main()
+        # The command line shows warnings in its own way.
+        warnings.showwarning = default
+        out, err = capsys.readouterr()
+        status = end.value.code or 0
+        assert isinstance(status, int)
+        return status, out, err
+
+    return run
 
 
 @pytest.hookimpl(wrapper=True)

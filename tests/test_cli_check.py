@@ -8,13 +8,11 @@ import io
 import json
 import re
 import sys
-import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from semrecall.cli import main
 from semrecall.data import Judgments, Run, Vectors
 from semrecall.exact import search
 from semrecall.formats import write, write_dataset
@@ -23,9 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture
-def shell(tmp_path, monkeypatch, capsys):
+def shell(tmp_path, monkeypatch, semrecall_main):
     """Runs `semrecall check ...` in a folder with files; gives status, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     rng = np.random.default_rng(0)
     base = rng.standard_normal((300, 8)).astype(np.float32)
@@ -42,18 +39,9 @@ def shell(tmp_path, monkeypatch, capsys):
     write(truth, "run.jsonl")
     np.save("ids.npy", np.asarray(truth.ids))
     write(Judgments.from_dict({q: {int(truth.ids[q][0]): 1} for q in range(20)}), "qrels.parquet")
-    default = warnings.showwarning
 
     def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["semrecall", "check", *map(str, arguments)])
-        capsys.readouterr()
-        with warnings.catch_warnings():
-            warnings.simplefilter("default")
-            with pytest.raises(SystemExit) as end:
-                main()
-        warnings.showwarning = default
-        out, err = capsys.readouterr()
-        return end.value.code or 0, out, err
+        return semrecall_main("check", *arguments)
 
     return run
 

@@ -5,18 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
-import warnings
 
 import pytest
 
-from semrecall.cli import main
-
 
 @pytest.fixture
-def shell(tmp_path, monkeypatch, capsys):
+def shell(tmp_path, semrecall_main):
     """Runs `semrecall ...` in a folder with files; gives status, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
     results = {"q1": ["q1", "d", "e"], "q2": ["d", "e", "f"], "q3": ["f", "g", "d"],
                "q4": ["e", "g", "f"]}  # fmt: skip
     lines = [
@@ -40,20 +35,7 @@ def shell(tmp_path, monkeypatch, capsys):
         "query_id,answerable,lang,sure\nq1,true,en,0.9\nq2,true,en,0.8\nq3,true,th,0.7\n"
         "q4,false,th,0.2\n"
     )
-    default = warnings.showwarning
-
-    def run(command, *arguments):
-        monkeypatch.setattr(sys, "argv", ["semrecall", command, *map(str, arguments)])
-        capsys.readouterr()
-        with warnings.catch_warnings():
-            warnings.simplefilter("default")
-            with pytest.raises(SystemExit) as end:
-                main()
-        warnings.showwarning = default
-        out, err = capsys.readouterr()
-        return end.value.code or 0, out, err
-
-    return run
+    return semrecall_main
 
 
 QRELS = ("run.txt", "--judgments", "qrels.txt", "-m", "RR", "--per-query", "--format", "csv")

@@ -6,12 +6,10 @@ import csv
 import io
 import json
 import sys
-import warnings
 
 import numpy as np
 import pytest
 
-from semrecall.cli import main
 from semrecall.cli.tables import json_text, rows_text
 from semrecall.data import Judgments, Run, Vectors
 from semrecall.formats import write
@@ -20,9 +18,8 @@ TRUTH_IDS = [[0, 1, 2, 3], [10, 11, 12, 13], [20, 21, 22, 23]]
 
 
 @pytest.fixture
-def shell(tmp_path, monkeypatch, capsys):
+def shell(tmp_path, semrecall_main):
     """Runs `semrecall score ...` in a folder with files; gives status, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
     scores = [[1.0, 0.9, 0.8, 0.7]] * 3
     queries = ["a", "b", "c"]
     truth = Run.from_arrays(TRUTH_IDS, scores, query_ids=queries, space="ip", k=4)
@@ -36,18 +33,9 @@ def shell(tmp_path, monkeypatch, capsys):
     write(found, "run.parquet")
     write(labels, "labels.parquet")
     (tmp_path / "columns.csv").write_text("query_id,lang\na,en\nb,en\nc,th\n")
-    default = warnings.showwarning
 
     def run(*arguments, command="score"):
-        monkeypatch.setattr(sys, "argv", ["semrecall", command, *map(str, arguments)])
-        capsys.readouterr()
-        with warnings.catch_warnings():
-            warnings.simplefilter("default")
-            with pytest.raises(SystemExit) as end:
-                main()
-        warnings.showwarning = default
-        out, err = capsys.readouterr()
-        return end.value.code or 0, out, err
+        return semrecall_main(command, *arguments)
 
     return run
 

@@ -5,20 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
-import warnings
 
 import pytest
-
-from semrecall.cli import main
 
 N = 12
 
 
 @pytest.fixture
-def shell(tmp_path, monkeypatch, capsys):
+def shell(tmp_path, semrecall_main):
     """Runs `semrecall compare ...` in a folder with files; gives status, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
     # The one relevant document of query 1000 + i stands at rank 2 in old, at rank 1 in new but for
     # every fourth query, nowhere in bad.
     places = {
@@ -36,18 +31,9 @@ def shell(tmp_path, monkeypatch, capsys):
     (tmp_path / "qrels.txt").write_text("".join(f"{1000 + i} 0 d 1\n" for i in range(N)))
     columns = "".join(f"{1000 + i},{'th' if i % 4 == 0 else 'en'}\n" for i in range(N))
     (tmp_path / "columns.csv").write_text(f"query_id,lang\n{columns}")
-    default = warnings.showwarning
 
     def run(*arguments, command="compare"):
-        monkeypatch.setattr(sys, "argv", ["semrecall", command, *map(str, arguments)])
-        capsys.readouterr()
-        with warnings.catch_warnings():
-            warnings.simplefilter("default")
-            with pytest.raises(SystemExit) as end:
-                main()
-        warnings.showwarning = default
-        out, err = capsys.readouterr()
-        return end.value.code or 0, out, err
+        return semrecall_main(command, *arguments)
 
     return run
 
