@@ -10,7 +10,6 @@ import warnings
 
 import pytest
 
-from semrecall.cli import main
 from semrecall.data import Judgments, Run
 from semrecall.errors import InputError
 from semrecall.evaluate import compare, evaluate
@@ -28,24 +27,11 @@ QRELS = "q1 0 a 1\nq2 0 a 1\nq3 0 a 0\n"
 
 
 @pytest.fixture
-def shell(tmp_path, monkeypatch, capsys):
+def shell(tmp_path, semrecall_main):
     """Runs `semrecall ...` in a folder with run.txt and qrels.txt; gives status, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "run.txt").write_text(RUN)
     (tmp_path / "qrels.txt").write_text(QRELS)
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["semrecall", *map(str, arguments)])
-        show = warnings.showwarning
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with pytest.raises(SystemExit) as end:
-                main()
-        warnings.showwarning = show
-        out, err = capsys.readouterr()
-        return end.value.code or 0, out, err
-
-    return run
+    return semrecall_main
 
 
 SCORE = ("score", "run.txt", "--judgments", "qrels.txt")
