@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from semrecall.data import Judgments, Run, Vectors
+from semrecall.data.slices import Semantic, column_slices
 from semrecall.errors import InputError, MeasureError, MismatchError, SemrecallWarning
 from semrecall.evaluate import Result, evaluate
-from semrecall.evaluate.slices import Semantic, column_slices
 from semrecall.text import number
 
 # Three queries, exact neighbours 0 to 3 of each, scores falling by 0.1 from 1.0.
@@ -635,12 +635,18 @@ def test_three_recalls_of_many_queries_are_quick():
 # -- inputs that do not belong together, and what a result says of itself -----------------------
 
 
-def test_document_ids_that_are_explained_are_refused():
+def test_document_ids_that_are_written_otherwise_score_0_with_the_reason():
+    # Case file-10 and its siblings: the value is right, and no one must wonder about it.
     found = Run.from_arrays([["doc-1", "doc-2"]])
     exact = Run.from_arrays([[1, 2]], k=2)
-    with pytest.raises(MismatchError, match="no document id of run 'run' occurs") as error:
-        evaluate(found, "recall@2", truth=exact)
-    assert "would match but for a prefix before the number: 'doc-1' here" in str(error.value.hint)
+    why = "would match but for a prefix before the number: 'doc-1' here"
+    with pytest.warns(SemrecallWarning, match=why):
+        result = evaluate(found, "recall@2", truth=exact)
+    assert result.mean("recall@2") == 0.0
+    (note,) = result.notes
+    assert note.startswith("no document id of run 'run' occurs in truth or judgments")
+    assert why in note
+    assert why in str(result)
 
 
 def test_document_ids_that_nothing_explains_are_a_warning_and_a_note():

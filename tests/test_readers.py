@@ -156,9 +156,17 @@ def composed_and_decomposed_file_10(expected: Any, shell: Shell) -> None:
     qrels = shell.file("a.qrels", f"q1 0 {other} 1\n")
     judged = read_judgments(qrels)
     assert parse("RR").values(align(read_run(run), None, judged)).mean == expected["rr"]
-    # Nothing matches and the reason is in sight: a number would only mislead.
-    err = shell.refused(run, "--judgments", qrels, "-m", "RR")
-    assert "1 of 1 unmatched ids would match but for their Unicode form" in err
+    asked = (run, "--judgments", qrels, "-m", "RR")
+    status, out, err = shell.score(*asked)
+    assert status == 0
+    assert shell.means(*asked) == {"RR": expected["rr"]}
+    hint = "1 of 1 unmatched ids would match but for their Unicode form"
+    assert expected["hint"] == "1 id would match after Unicode normalisation"
+    assert hint in " ".join(out.split())
+    assert any(line.startswith("warning: ") and hint in line for line in err.splitlines())
+    # Where no query meets either, there is nothing to score.
+    other_query = shell.file("b.qrels", f"Q1 0 {one} 1\n")
+    assert "0 of 1 query ids" in shell.refused(run, "--judgments", other_query, "-m", "RR")
     # Where other ids match, check finds it.
     some = Judgments.from_dict({"q1": {other: 1, "d2": 0}})
     found = check(run=Run.from_dict({"q1": {one: 2.0, "d2": 1.0, "d3": 0.5}}), judgments=some)

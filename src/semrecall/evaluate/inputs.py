@@ -174,7 +174,7 @@ def _check_spaces(parts: Mapping[str, Run], truth: Run | None) -> None:
 def _check_ids(
     runs: Mapping[str, Run], truth: Run | None, judgments: Judgments | None
 ) -> list[str]:
-    """Raise MismatchError for a run of other queries or otherwise written ids; say what is odd."""
+    """Raise MismatchError for a run of other queries; say what is odd."""
     first, source = (truth, "truth") if truth is not None else (judgments, "judgments")
     if first is None:
         return []
@@ -218,7 +218,7 @@ def _swapped(left: Run | Judgments, right: Run | Judgments) -> bool:
 
 
 def _strange_documents(name: str, run: Run, known: Ids) -> list[str]:
-    """That no result is known; MismatchError where the ids are only written in another way."""
+    """That no result is known, and in what the ids differ where that can be told."""
     if _meet(run.documents, known):
         return []
     results, known = run.documents[~run.documents.missing], known[~known.missing]
@@ -229,9 +229,7 @@ def _strange_documents(name: str, run: Run, known: Ids) -> list[str]:
         f"{_example(results)}, they have {_example(known)}"
     )
     found = difference(results, known)
-    if found is not None:
-        raise MismatchError(remark, hint=str(found))
-    return [remark]
+    return [remark if found is None else f"{remark}; {found}"]
 
 
 def _exchanged(runs: Mapping[str, Run], truth: Run) -> list[str]:
