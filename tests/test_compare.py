@@ -323,7 +323,7 @@ def sliced(shift: float = 0.3) -> Comparison:
 
 
 def with_slices(made: Comparison, language: dict[str, str]) -> Comparison:
-    from semrecall.evaluate.slices import column_slices
+    from semrecall.data.slices import column_slices
 
     columns = {"query_id": list(language), "lang": list(language.values())}
     return made.replace(

@@ -7,6 +7,7 @@ from typing import Any
 
 from semrecall.data import Judgments, Run
 from semrecall.data.classes import ClassConflicts
+from semrecall.data.slices import Slice
 from semrecall.data.spans import DEFAULT_RULE, Chunks, Overlap, Spans
 from semrecall.errors import InputError
 from semrecall.evaluate.comparison import Comparison, Moved
@@ -14,7 +15,6 @@ from semrecall.evaluate.inputs import Inputs, named_runs
 from semrecall.evaluate.labels import judged_spans, merge, restrict, set_apart
 from semrecall.evaluate.paired import Gap, Paired
 from semrecall.evaluate.result import Missed, Result, RunCounts, Summary
-from semrecall.evaluate.slices import Slice
 from semrecall.evaluate.split import LossSplit
 from semrecall.evaluate.tied import Tied
 from semrecall.evaluate.unjudged import Unjudged

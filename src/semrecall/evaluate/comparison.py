@@ -15,12 +15,12 @@ import numpy as np
 
 from semrecall.data import Ids, Run, Scores
 from semrecall.data.frames import to_library
+from semrecall.data.slices import Slice
 from semrecall.errors import InputError, MeasureError, MismatchError
 from semrecall.evaluate.alignment import aligned, identity, reordered, text_order, union
 from semrecall.evaluate.inputs import named_runs
 from semrecall.evaluate.paired import Gap, Paired, gap_rows, paired_rows
 from semrecall.evaluate.result import Result, may_be_share
-from semrecall.evaluate.slices import Slice
 from semrecall.measures import parse
 from semrecall.registry import did_you_mean
 from semrecall.stats.compare import PERMUTATIONS, TESTS, paired_differences

@@ -27,8 +27,8 @@ from semrecall.stats.shares import paired_share_interval
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from semrecall.data.slices import Slice
     from semrecall.evaluate.comparison import Comparison
-    from semrecall.evaluate.slices import Slice
 
 __all__ = ["FEW", "Gap", "Paired", "gap_rows", "paired_rows"]
 

@@ -15,8 +15,8 @@ import numpy as np
 from semrecall.data import Ids, Judgments, Run, Scores
 from semrecall.data.frames import to_library
 from semrecall.data.ids import codes_in, unify
+from semrecall.data.slices import Semantic, Slice
 from semrecall.errors import InputError, MeasureError
-from semrecall.evaluate.slices import Semantic, Slice
 from semrecall.evaluate.split import LossSplit
 from semrecall.measures import Measure, parse
 from semrecall.registry import did_you_mean

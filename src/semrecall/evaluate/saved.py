@@ -11,9 +11,9 @@ import numpy as np
 
 from semrecall.data import Ids, Scores
 from semrecall.data.ids import ids
+from semrecall.data.slices import Slice
 from semrecall.errors import FormatError, InputError
 from semrecall.evaluate.comparison import Comparison
-from semrecall.evaluate.slices import Slice
 from semrecall.formats.files import writing
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ import numpy as np
 
 from semrecall.data import Ids, Judgments, Run, Scores
 from semrecall.data.ids import unify
+from semrecall.data.slices import SN, Semantic, Slice, column_slices
 from semrecall.errors import InputError, MeasureError
 from semrecall.evaluate.inputs import Inputs
 from semrecall.evaluate.labels import apart, with_spans
 from semrecall.evaluate.result import RunCounts, leading_k
-from semrecall.evaluate.slices import SN, Semantic, Slice, column_slices
 from semrecall.evaluate.split import LossSplit
 from semrecall.measures import (
     Measure,

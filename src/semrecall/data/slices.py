@@ -135,6 +135,13 @@ class Semantic:
     counts: NDArray[np.int64]
     judged: NDArray[np.int64]
 
+    @property
+    def bounds(self) -> list[tuple[int, int]]:
+        """The fewest and the most semantic neighbours of each group of `slice`, in order."""
+        few, many = -(-self.k // 5), -(-4 * self.k // 5)
+        bounds = [(0, 0), (1, few - 1), (few, many - 1), (many, self.k)]
+        return [(low, high) for low, high in bounds if low <= high]
+
     def slice(self) -> Slice:
         """Queries by their number of semantic neighbours, split at k/5 and 4k/5.
 
@@ -142,19 +149,16 @@ class Semantic:
         any stand apart, because semantic recall is not defined for them, and so do queries of
         which no neighbour is judged.
         """
-        k = self.k
-        few, many = -(-k // 5), -(-4 * k // 5)
-        bounds = [(0, 0), (1, few - 1), (few, many - 1), (many, k)]
-        parts = [(low, high) for low, high in bounds if low <= high]
-        labels = [f"{low}" if low == high else f"{low}-{high}" for low, high in parts]
-        starts = np.array([low for low, _ in parts])
+        bounds = self.bounds
+        labels = [f"{low}" if low == high else f"{low}-{high}" for low, high in bounds]
+        starts = np.array([low for low, _ in bounds])
         numbers = np.searchsorted(starts, self.counts, side="right") - 1
-        numbers[self.judged == 0] = len(parts)
+        numbers[self.judged == 0] = len(bounds)
         used = np.unique(numbers)
         groups = [*labels, _UNJUDGED]
         return Slice(
             SN,
             tuple(groups[i] for i in used.tolist()),
             np.searchsorted(used, numbers).astype(np.int64),
-            f"number of semantic neighbours among the exact {k}",
+            f"number of semantic neighbours among the exact {self.k}",
         )
