@@ -7,6 +7,9 @@ SemrecallError            base of all; also a ValueError, so that callers may ca
 |- MeasureError           a measure's name cannot be read or computed from what was given
 |- MissingExtra           an optional package is needed; names the extra that installs it
 |- SystemFault            a search system failed or answered against its contract
+|- JudgeFault             a judge failed or answered against its contract
+|- LedgerFault            the file that keeps labels cannot be read or written
+|- Stopped                work ended before its end, as asked or as it had to; it can be resumed
 
 Each says what was found, what was expected, and (hint) what to do.
 """
@@ -16,11 +19,14 @@ from __future__ import annotations
 __all__ = [
     "FormatError",
     "InputError",
+    "JudgeFault",
+    "LedgerFault",
     "MeasureError",
     "MismatchError",
     "MissingExtra",
     "SemrecallError",
     "SemrecallWarning",
+    "Stopped",
     "SystemFault",
 ]
 
@@ -65,6 +71,18 @@ class MissingExtra(SemrecallError):
 
 class SystemFault(SemrecallError):
     """A search system failed, or answered against its contract."""
+
+
+class JudgeFault(SemrecallError):
+    """A judge failed, or answered against its contract."""
+
+
+class LedgerFault(SemrecallError):
+    """The file that keeps labels cannot be read or written; what it holds is untouched."""
+
+
+class Stopped(SemrecallError):
+    """Work ended before its end (a cap, a quota, a wait too long); running again resumes it."""
 
 
 class SemrecallWarning(UserWarning):

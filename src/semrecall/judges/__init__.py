@@ -1,0 +1,16 @@
+"""Judges: pairs in, labels out; and the ledger that keeps what they said."""
+
+from semrecall.judges.contract import Answer, Document, Judge, Question, Reply, Scale, Status
+from semrecall.judges.ledger import Ledger, Vote
+
+__all__ = [
+    "Answer",
+    "Document",
+    "Judge",
+    "Ledger",
+    "Question",
+    "Reply",
+    "Scale",
+    "Status",
+    "Vote",
+]

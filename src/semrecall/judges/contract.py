@@ -1,0 +1,241 @@
+"""What every judge is: questions in, replies out, and a ledger that keeps each of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import unicodedata
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property, lru_cache
+from typing import Any
+
+from semrecall.errors import InputError
+
+__all__ = [
+    "Answer",
+    "Document",
+    "Judge",
+    "Question",
+    "Record",
+    "Reply",
+    "Scale",
+    "Status",
+    "digest",
+]
+
+
+class Status(StrEnum):
+    """What became of one question in one attempt. Only `SETTLED` comes with a grade."""
+
+    SETTLED = "settled"
+    # What the judge said cannot be taken as a label.
+    UNPARSED = "unparsed"  # no JSON object with a label
+    AMBIGUOUS = "ambiguous"  # several labels that differ
+    ILLEGAL = "illegal"  # a label outside the scale
+    MISSING = "missing"  # a reply about several documents left this one out
+    TRUNCATED = "truncated"  # the reply was cut at its token limit
+    EMPTY = "empty"
+    # The judge would not say.
+    FILTERED = "filtered"  # a content filter stood in between
+    REFUSED = "refused"
+    TOO_LONG = "too long"  # the document does not fit
+    TIED = "tied"  # a panel, or repeats, without a majority
+    SKIPPED = "skipped"  # a person passed
+    UNKNOWN = "unknown"  # recorded labels do not have the pair
+    # The world failed: asked again by the next run.
+    RATE_LIMITED = "rate limited"
+    SERVER = "server error"
+    TIMEOUT = "timeout"
+    CONNECTION = "no connection"
+    QUOTA = "quota exhausted"
+    REJECTED = "rejected"  # the endpoint refuses the request itself: key, model, parameter
+
+    @property
+    def passing(self) -> bool:
+        """Whether the next run asks again by itself."""
+        return self in _PASSING
+
+
+_PASSING = frozenset(
+    {
+        Status.RATE_LIMITED,
+        Status.SERVER,
+        Status.TIMEOUT,
+        Status.CONNECTION,
+        Status.QUOTA,
+        Status.REJECTED,
+    }
+)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The grades a judge may give, and what each means. `relevant`: the lowest that counts."""
+
+    meanings: Mapping[int, str]
+    relevant: int = 1
+
+    def __post_init__(self) -> None:
+        if len(self.meanings) < 2:
+            raise InputError(f"a scale has at least two grades; found {list(self.meanings)}")
+        if self.relevant not in self.meanings:
+            raise InputError(
+                f"relevant is grade {self.relevant}; the scale has {list(self.meanings)}"
+            )
+
+    @property
+    def grades(self) -> tuple[int, ...]:
+        """The grades, lowest first."""
+        return tuple(sorted(self.meanings))
+
+
+@dataclass(frozen=True)
+class Document:
+    """What is judged: a text, an image (path or URL), or both."""
+
+    text: str = ""
+    image: str | None = None
+
+    @cached_property
+    def digest(self) -> bytes:
+        """The same for texts that differ only in white space or Unicode form.
+
+        A local image counts by its bytes.
+        """
+        return digest(_plain(self.text), _image_digest(self.image))
+
+
+@dataclass(frozen=True)
+class Question:
+    """One pair as a judge sees it. Ids say where an answer belongs; a judge of texts hides them.
+
+    repeat: 0, or which further time the same pair is asked. key: under which the ledger keeps it.
+    tried: how often each status was met before, in this run or an earlier one.
+    """
+
+    query_id: str | int
+    doc_id: str | int
+    query: str
+    document: Document
+    repeat: int = 0
+    key: bytes = b""
+    tried: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a question: a grade, or a status that says why there is none.
+
+    grade: one of the judge's scale when settled, else None. confidence: the judge's own
+    probability of its label. final: whether this run asks no more. flags: what happened on the
+    way ("input cut", "judged again").
+    """
+
+    question: Question
+    status: Status
+    grade: float | None = None
+    reason: str = ""
+    confidence: float | None = None
+    final: bool = True
+    flags: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if (self.status is Status.SETTLED) != (self.grade is not None):
+            raise InputError(f"an answer is {self.status.value!r} with the grade {self.grade}")
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One call and all it answered: the unit the ledger writes in one transaction.
+
+    status: of the call as a whole. mode: how the label was asked for and found ("schema",
+    "json", "tool", "plain"; "+fence", "+prose"). raw: the text that came back. tokens: None where
+    the endpoint did not say. cost: in the currency of the prices given; None when unknown.
+    maybe_charged: no reply came, and the endpoint may have counted the call all the same.
+    """
+
+    answers: tuple[Answer, ...]
+    status: Status = Status.SETTLED
+    mode: str = ""
+    raw: str = ""
+    http_status: int | None = None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    latency_seconds: float | None = None
+    cost: float | None = None
+    maybe_charged: bool = False
+
+
+#: Takes a reply as soon as it is known; returns when it is safely kept.
+Record = Callable[[Reply], None]
+
+
+class Judge(ABC):
+    """Maps questions to answers.
+
+    `answer` takes questions one by one, as many at a time as it can work on, and hands every
+    reply to `record` at once; each question ends with one answer that is final. The order in
+    which answers come is free: a question carries its ids and key.
+    """
+
+    #: Who the labels are by; the column `judge` of what comes out.
+    name: str
+    scale: Scale
+
+    @property
+    @abstractmethod
+    def identity(self) -> Mapping[str, Any]:
+        """All that may change an answer, as JSON: endpoint, model, prompt, sampling, schema."""
+
+    @abstractmethod
+    def answer(self, questions: Iterable[Question], record: Record) -> None:
+        """Answer all questions."""
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """A hash of the identity: judges that may answer differently never share an answer."""
+        text = json.dumps({"judge": type(self).__name__, **self.identity}, sort_keys=True)
+        return hashlib.sha256(text.encode()).digest()
+
+    def key(self, question: Question) -> bytes:
+        """Under what the ledger keeps the answer: by text, so that equal texts are paid once."""
+        parts = hashlib.sha256(self.fingerprint)
+        parts.update(_text_digest(question.query))
+        parts.update(question.document.digest)
+        parts.update(question.repeat.to_bytes(4, "big"))
+        return parts.digest()[:16]
+
+    def close(self) -> None:  # noqa: B027 - most judges hold nothing open
+        """Let go of connections and models."""
+
+
+def digest(*parts: bytes | str) -> bytes:
+    """A hash of parts in order, each with its length, so that no two sequences share one."""
+    whole = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+        whole.update(len(data).to_bytes(8, "big"))
+        whole.update(data)
+    return whole.digest()
+
+
+def _plain(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFC", text).split())
+
+
+@lru_cache(maxsize=4096)
+def _text_digest(text: str) -> bytes:
+    return digest(_plain(text))
+
+
+def _image_digest(image: str | None) -> bytes:
+    """Of the bytes of a local file, or of the address."""
+    if image is None:
+        return b""
+    if "://" in image or image.startswith("data:"):
+        return digest("url", image)
+    with open(image, "rb") as file:
+        return digest("file", hashlib.file_digest(file, "sha256").digest())

@@ -1,0 +1,668 @@
+"""The ledger: one SQLite file with every attempt and every label, of models and of people.
+
+Rows are only ever added. A call and what it answered are one transaction, so a crash costs at most
+the calls in flight. Before it asks, a process claims the pairs, so that two of them on one ledger
+do not pay for a pair twice; the claims of a process that died are void.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from semrecall.data import Judgments
+from semrecall.errors import InputError, LedgerFault
+from semrecall.judges.contract import Answer, Judge, Reply, Status, digest
+
+__all__ = ["HUMAN", "Kept", "Ledger", "LedgerJudge", "Vote"]
+
+#: What the name of a person among the judges starts with.
+HUMAN = "human:"
+_FORMAT = 1
+_BLOCK = 500  # values in one SELECT ... IN (...)
+#: A process elsewhere that gave no sign of life for so long is taken for dead.
+_DEAD_AFTER_SECONDS = 900.0
+_SIGN_EVERY_SECONDS = 20.0
+
+_SCHEMA = """
+CREATE TABLE meta(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE judges(
+  id INTEGER PRIMARY KEY, name TEXT NOT NULL, fingerprint BLOB NOT NULL UNIQUE,
+  identity TEXT NOT NULL, since REAL NOT NULL);
+CREATE TABLE pairs(
+  judge INTEGER NOT NULL, query_id, doc_id, repeat INTEGER NOT NULL, key BLOB NOT NULL,
+  PRIMARY KEY(judge, query_id, doc_id, repeat)) WITHOUT ROWID;
+CREATE TABLE calls(
+  id INTEGER PRIMARY KEY, judge INTEGER NOT NULL, time REAL NOT NULL, status TEXT NOT NULL,
+  mode TEXT NOT NULL, http_status INTEGER, tokens_in INTEGER, tokens_out INTEGER,
+  latency_seconds REAL, cost REAL, maybe_charged INTEGER NOT NULL, questions INTEGER NOT NULL,
+  raw TEXT NOT NULL);
+CREATE TABLE answers(
+  id INTEGER PRIMARY KEY, judge INTEGER NOT NULL, key BLOB NOT NULL, query_id, doc_id,
+  call INTEGER, time REAL NOT NULL, status TEXT NOT NULL, grade REAL, reason TEXT NOT NULL,
+  confidence REAL, final INTEGER NOT NULL, flags TEXT NOT NULL, probability REAL,
+  kind TEXT NOT NULL, seconds REAL);
+CREATE INDEX answers_by_key ON answers(judge, key);
+CREATE TABLE claims(
+  judge INTEGER NOT NULL, key BLOB NOT NULL, owner TEXT NOT NULL,
+  PRIMARY KEY(judge, key)) WITHOUT ROWID;
+CREATE TABLE owners(
+  token TEXT PRIMARY KEY, place TEXT NOT NULL, pid INTEGER NOT NULL, started TEXT NOT NULL,
+  sign REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE batches(
+  id TEXT PRIMARY KEY, judge INTEGER NOT NULL, endpoint TEXT NOT NULL, state TEXT NOT NULL,
+  time REAL NOT NULL, keys TEXT NOT NULL, about TEXT NOT NULL) WITHOUT ROWID;
+-- The last word on each pair and judge: what reading this file as judgments gives.
+CREATE VIEW judgments AS
+  SELECT p.query_id, p.doc_id, a.grade, j.name AS judge, a.reason, a.status, a.time,
+    c.cost / c.questions AS cost, a.confidence, a.probability, a.doc_id AS origin, a.flags,
+    p.repeat, a.kind, p.judge AS judge_id
+  FROM pairs p JOIN judges j ON j.id = p.judge
+  JOIN answers a ON a.id = (
+    SELECT max(b.id) FROM answers b WHERE b.judge = p.judge AND b.key = p.key AND b.final)
+  LEFT JOIN calls c ON c.id = a.call
+  WHERE a.kind != 'withdrawn';
+"""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the ledger holds on one key: the last final answer, and how often each status was met.
+
+    origin: the pair whose text was judged; another one when texts are equal.
+    """
+
+    status: Status | None
+    grade: float | None
+    reason: str
+    confidence: float | None
+    flags: tuple[str, ...]
+    origin: tuple[str | int, str | int] | None
+    tried: Mapping[str, int]
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is a grade."""
+        return self.status is Status.SETTLED
+
+
+@dataclass(frozen=True)
+class Vote:
+    """One label of a person. kind: "label", "repeat" (a hidden second time), "adjudication",
+    or "withdrawn" (undone). probability: with which the pair was picked for labelling.
+    """
+
+    query_id: str | int
+    doc_id: str | int
+    grade: float | None
+    status: Status = Status.SETTLED
+    reason: str = ""
+    kind: str = "label"
+    probability: float | None = None
+    seconds: float | None = None
+    repeat: int = 0
+
+
+@dataclass(frozen=True)
+class LedgerJudge:
+    """A judge as the ledger knows it, with the counts of its work."""
+
+    id: int
+    name: str
+    identity: Mapping[str, Any]
+    pairs: int
+    statuses: Mapping[str, int]
+    calls: int
+    tokens_in: int
+    tokens_out: int
+    cost: float
+    maybe_charged: int
+
+
+class Ledger:
+    """A ledger file, made when it does not exist; None: in memory. Use it as a context manager.
+
+    Safe between processes, and between threads of one. Raises LedgerFault when the file is no
+    ledger, cannot be written, or the disk is full; what was recorded before stays.
+    """
+
+    def __init__(self, path: Path | str | None, *, read_only: bool = False) -> None:
+        self.path = Path(path if path is not None else "(memory)")
+        self.read_only = read_only
+        self.token = secrets.token_hex(8)
+        self._lock = threading.RLock()
+        self._judges: dict[bytes, int] = {}
+        self._enlisted = False
+        self._sign = 0.0
+        if read_only and not self.path.exists():
+            raise FileNotFoundError(2, "no such file", str(path))
+        address = f"{self.path.absolute().as_uri()}{'?mode=ro' if read_only else ''}"
+        with self._faults():
+            self._connection = sqlite3.connect(
+                "file::memory:" if path is None else address,
+                uri=True,
+                timeout=60,
+                isolation_level=None,
+                check_same_thread=False,
+            )
+        try:
+            with self._faults():
+                self._open()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _open(self) -> None:
+        run = self._connection.execute
+        run("PRAGMA busy_timeout=60000")
+        if not self.read_only:
+            run("PRAGMA journal_mode=WAL")
+            # A commit survives the death of the process; one on the way to the disk when the
+            # power fails may be lost, and is then simply asked again.
+            run("PRAGMA synchronous=NORMAL")
+        tables = {name for (name,) in run("SELECT name FROM sqlite_master WHERE type='table'")}
+        if not tables and not self.read_only:
+            with self._transaction():
+                if not run("SELECT 1 FROM sqlite_master").fetchone():
+                    for statement in _SCHEMA.split(";\n"):
+                        if statement.strip():
+                            run(statement)
+                    run("INSERT INTO meta VALUES ('semrecall ledger', ?)", (str(_FORMAT),))
+        elif "meta" not in tables:
+            raise LedgerFault(
+                f"{self.path} is an SQLite file, but no ledger of semrecall",
+                hint="name another file; it is made when it does not exist",
+            )
+        found = run("SELECT value FROM meta WHERE name='semrecall ledger'").fetchone()
+        if found is None or int(found[0]) > _FORMAT:
+            raise LedgerFault(
+                f"{self.path} is a ledger of a later version of semrecall",
+                hint="pip install --upgrade semrecall",
+            )
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give up all claims and close the file."""
+        with self._lock:
+            try:
+                if self._enlisted:
+                    with self._transaction() as run:
+                        run("DELETE FROM claims WHERE owner=?", (self.token,))
+                        run("DELETE FROM owners WHERE token=?", (self.token,))
+                    self._enlisted = False
+            except LedgerFault:
+                pass  # a full disk: the claims are void as soon as this process is gone
+            finally:
+                self._connection.close()
+
+    # -- judges ---------------------------------------------------------------------------------
+
+    def enlist(self, judge: Judge) -> int:
+        """The number of a judge in this ledger; it is entered when it is new."""
+        known = self._judges.get(judge.fingerprint)
+        if known is None:
+            known = self._enter(judge.name, judge.fingerprint, judge.identity)
+            self._judges[judge.fingerprint] = known
+        return known
+
+    def _enter(self, name: str, fingerprint: bytes, identity: Mapping[str, Any]) -> int:
+        with self._transaction() as run:
+            run(
+                "INSERT OR IGNORE INTO judges(name, fingerprint, identity, since)"
+                " VALUES (?, ?, ?, ?)",
+                (name, fingerprint, json.dumps(identity, ensure_ascii=False), time.time()),
+            )
+            row = run("SELECT id FROM judges WHERE fingerprint=?", (fingerprint,)).fetchone()
+        return int(row[0])
+
+    def judges(self) -> list[LedgerJudge]:
+        """Every judge, with the counts of its pairs by status, its calls, tokens and cost."""
+        with self._reading() as run:
+            heads = run("SELECT id, name, identity FROM judges ORDER BY id").fetchall()
+            pairs = dict(
+                run(
+                    "SELECT judge, count(*) FROM (SELECT DISTINCT judge, query_id, doc_id"
+                    " FROM pairs) GROUP BY judge"
+                ).fetchall()
+            )
+            statuses: dict[int, dict[str, int]] = {}
+            for judge, status, count in run(
+                "SELECT judge, status, count(*) FROM answers WHERE id IN (SELECT max(id) FROM"
+                " answers WHERE final AND kind != 'withdrawn' GROUP BY judge, key)"
+                " GROUP BY judge, status"
+            ):
+                statuses.setdefault(judge, {})[status] = count
+            spent = {
+                row[0]: row[1:]
+                for row in run(
+                    "SELECT judge, count(*), total(tokens_in), total(tokens_out), total(cost),"
+                    " total(maybe_charged) FROM calls GROUP BY judge"
+                )
+            }
+        found = []
+        for number, name, identity in heads:
+            calls, tokens_in, tokens_out, cost, maybe = spent.get(number, (0, 0, 0, 0.0, 0))
+            found.append(
+                LedgerJudge(
+                    number, name, json.loads(identity), pairs.get(number, 0),
+                    statuses.get(number, {}), calls, int(tokens_in), int(tokens_out), cost,
+                    int(maybe),
+                )
+            )  # fmt: skip
+        return found
+
+    # -- what a run needs -----------------------------------------------------------------------
+
+    def kept(self, judge: int, keys: Iterable[bytes]) -> dict[bytes, Kept]:
+        """What is known of the keys; those never asked are left out."""
+        wanted = set(keys)
+        found: dict[bytes, Kept] = {}
+        tried: dict[bytes, dict[str, int]] = {}
+        query = (
+            "SELECT key, status, grade, reason, confidence, flags, query_id, doc_id, final"
+            " FROM answers WHERE judge=? AND kind='label'"
+        )
+        with self._reading() as run:
+            for row in _by_block(run, query, judge, wanted):
+                key, status = row[0], row[1]
+                if key not in wanted:
+                    continue
+                counts = tried.setdefault(key, {})
+                counts[status] = counts.get(status, 0) + 1
+                if row[8] or key not in found:
+                    flags = tuple(json.loads(row[5])) if row[5] != "[]" else ()
+                    found[key] = Kept(
+                        Status(status) if row[8] else None, row[2], row[3], row[4], flags,
+                        (row[6], row[7]), counts,
+                    )  # fmt: skip
+        return found
+
+    def enter_pairs(self, judge: int, rows: Sequence[tuple[Any, Any, int, bytes]]) -> None:
+        """Note which key answers which (query id, document id, repeat); known rows stay."""
+        with self._reading() as run:
+            known = set(
+                run("SELECT query_id, doc_id, repeat, key FROM pairs WHERE judge=?", (judge,))
+            )
+        fresh = [(judge, *row) for row in rows if row not in known]
+        if fresh:
+            with self._transaction():
+                self._connection.executemany(
+                    "INSERT OR REPLACE INTO pairs(judge, query_id, doc_id, repeat, key)"
+                    " VALUES (?, ?, ?, ?, ?)",
+                    fresh,
+                )
+
+    def claim(self, judge: int, keys: Sequence[bytes]) -> set[bytes]:
+        """Those of the keys that are now this process's to ask; others are another's, or settled.
+
+        Settled keys are never claimed, so look at `kept` afterwards for those not given.
+        """
+        with self._transaction() as run:
+            self._give_sign(run)
+            self._bury_the_dead(run)
+            settled = {
+                key
+                for (key,) in _by_block(
+                    run, "SELECT key FROM answers WHERE judge=? AND status='settled'", judge,
+                    set(keys),
+                )
+            }  # fmt: skip
+            self._connection.executemany(
+                "INSERT OR IGNORE INTO claims(judge, key, owner) VALUES (?, ?, ?)",
+                [(judge, key, self.token) for key in keys if key not in settled],
+            )
+            rows = _by_block(run, "SELECT key, owner FROM claims WHERE judge=?", judge, set(keys))
+            return {key for key, owner in rows if owner == self.token}
+
+    def release(self, judge: int, keys: Iterable[bytes]) -> None:
+        """Give up claims on keys that will not be asked after all."""
+        with self._transaction():
+            self._connection.executemany(
+                "DELETE FROM claims WHERE judge=? AND key=? AND owner=?",
+                [(judge, key, self.token) for key in keys],
+            )
+
+    def record(self, judge: int, reply: Reply) -> None:
+        """Keep a reply: the call, its answers, and the claims they end, in one transaction."""
+        now = time.time()
+        with self._transaction() as run:
+            call = run(
+                "INSERT INTO calls(judge, time, status, mode, http_status, tokens_in, tokens_out,"
+                " latency_seconds, cost, maybe_charged, questions, raw)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    judge, now, reply.status.value, reply.mode, reply.http_status,
+                    reply.tokens_in, reply.tokens_out, reply.latency_seconds, reply.cost,
+                    int(reply.maybe_charged), max(len(reply.answers), 1), reply.raw,
+                ),
+            ).lastrowid  # fmt: skip
+            self._connection.executemany(_ADD_ANSWER, [
+                _answer_row(judge, answer, call, now) for answer in reply.answers
+            ])  # fmt: skip
+            final = [a.question.key for a in reply.answers if a.final]
+            if final:
+                self._connection.executemany(
+                    "DELETE FROM claims WHERE judge=? AND key=?", [(judge, k) for k in final]
+                )
+            if now - self._sign > _SIGN_EVERY_SECONDS:
+                self._give_sign(run)
+
+    def note(self, name: str) -> str | None:
+        """A remark kept with the ledger: what an endpoint can do, for instance."""
+        with self._reading() as run:
+            row = run("SELECT value FROM meta WHERE name=?", (name,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def set_note(self, name: str, value: str) -> None:
+        """Keep a remark; an earlier one of that name is replaced."""
+        with self._transaction() as run:
+            run("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+
+    # -- people ---------------------------------------------------------------------------------
+
+    def person(self, name: str, rubric: Mapping[str, Any] | None = None) -> int:
+        """The number of a person as a judge. Their labels under another rubric are another's."""
+        identity = {"judge": "human", "name": name, "rubric": dict(rubric or {})}
+        return self._enter(
+            HUMAN + name, digest("human", json.dumps(identity, sort_keys=True)), identity
+        )
+
+    def vote(self, judge: int, vote: Vote) -> int:
+        """Add a person's label, and its number. Nothing is overwritten: the latest one counts."""
+        with self._transaction() as run:
+            return _add_vote(run, judge, vote)
+
+    def votes(self, judge: int) -> list[Vote]:
+        """Every label a person gave, in order, those undone among them."""
+        with self._reading() as run:
+            rows = run(
+                "SELECT a.query_id, a.doc_id, a.grade, a.status, a.reason, a.kind, a.probability,"
+                " a.seconds, p.repeat FROM answers a JOIN pairs p"
+                " ON p.judge=a.judge AND p.query_id=a.query_id AND p.doc_id=a.doc_id"
+                " AND p.key=a.key WHERE a.judge=? ORDER BY a.id",
+                (judge,),
+            ).fetchall()
+        return [Vote(q, d, g, Status(s), r, k, p, t, n) for q, d, g, s, r, k, p, t, n in rows]
+
+    # -- in and out -----------------------------------------------------------------------------
+
+    def judgments(self, judge: str | int | None = None, *, repeat: int = 0) -> Judgments:
+        """The last word of one judge on each of its pairs; failures have no grade and a status.
+
+        judge: by name or number; may be left out where there is one. Raises InputError when the
+        name is unknown or several judges bear it.
+        """
+        number = self._number(judge)
+        with self._reading() as run:
+            rows = run(
+                f"SELECT {', '.join(_COLUMNS)} FROM judgments WHERE judge_id=? AND repeat=?",
+                (number, repeat),
+            ).fetchall()
+        return _judgments_of(rows, self.path.name)
+
+    def add(self, judgments: Judgments, judge: str | None = None) -> int:
+        """Enter labels from elsewhere, by their column `judge` or all under one name.
+
+        Returns how many rows were added; a label that is there already, the same, is not added
+        again. Raises InputError where the labels do not say who gave them.
+        """
+        names = judgments.details.get("judge")
+        if judge is None and names is None:
+            raise InputError(
+                "these labels do not say who gave them", hint="name the judge: --judge NAME"
+            )
+        by_judge: dict[str, list[int]] = {}
+        for at in range(len(judgments)):
+            by_judge.setdefault(judge or str(names[at]), []).append(at)  # type: ignore[index]
+        added = 0
+        for name, rows in by_judge.items():
+            added += self._add_of(name, judgments, rows)
+        return added
+
+    def _add_of(self, name: str, judgments: Judgments, rows: Sequence[int]) -> int:
+        if name.startswith(HUMAN):
+            number = self.person(name.removeprefix(HUMAN))
+        else:
+            identity = {"judge": "imported", "name": name}
+            number = self._enter(name, digest("imported", name), identity)
+        known = {(v.query_id, v.doc_id): (v.grade, v.status) for v in self.votes(number)}
+        votes = [
+            v
+            for v in _votes_of(judgments, rows)
+            if known.get((v.query_id, v.doc_id)) != (v.grade, v.status)
+        ]
+        with self._transaction() as run:
+            for vote in votes:
+                _add_vote(run, number, vote)
+        return len(votes)
+
+    def _number(self, judge: str | int | None) -> int:
+        found = self.judges()
+        fitting = [j for j in found if judge is None or judge in (j.name, j.id)]
+        if len(fitting) == 1:
+            return fitting[0].id
+        names = ", ".join(f"{j.id}: {j.name}" for j in found) or "none"
+        if not fitting:
+            raise InputError(f"{self.path} has no judge {judge!r}; it has {names}")
+        raise InputError(
+            f"{self.path} holds labels of several judges{f' called {judge!r}' if judge else ''}",
+            hint=f"choose one by name or number: {names}",
+        )
+
+    # -- transactions ---------------------------------------------------------------------------
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        """SQLite's errors as ours, in words that say what to do."""
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            raise _fault(self.path, error) from error
+
+    @contextmanager
+    def _reading(self) -> Iterator[Run]:
+        with self._lock, self._faults():
+            yield self._connection.execute
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Run]:
+        """Everything inside is written, or nothing."""
+        with self._lock, self._faults():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection.execute
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def _give_sign(self, run: Run) -> None:
+        place, started = _here()
+        run(
+            "INSERT OR REPLACE INTO owners(token, place, pid, started, sign)"
+            " VALUES (?, ?, ?, ?, ?)",
+            (self.token, place, os.getpid(), started, time.time()),
+        )
+        self._enlisted, self._sign = True, time.time()
+
+    def _bury_the_dead(self, run: Run) -> None:
+        """Void the claims of processes that are gone."""
+        place, _ = _here()
+        for token, where, pid, started, sign in run("SELECT * FROM owners").fetchall():
+            if where == place:
+                dead = token != self.token and _started(pid) != started
+            else:
+                dead = time.time() - sign > _DEAD_AFTER_SECONDS
+            if dead:
+                run("DELETE FROM claims WHERE owner=?", (token,))
+                run("DELETE FROM owners WHERE token=?", (token,))
+
+
+#: Runs one statement.
+Run = Callable[..., sqlite3.Cursor]
+
+_COLUMNS = (
+    "query_id", "doc_id", "grade", "judge", "reason", "status", "time", "cost", "confidence",
+    "probability", "origin", "flags",
+)  # fmt: skip
+_ADD_ANSWER = (
+    "INSERT INTO answers(judge, key, query_id, doc_id, call, time, status, grade, reason,"
+    " confidence, final, flags, probability, kind, seconds)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+
+
+def _answer_row(judge: int, answer: Answer, call: int | None, now: float) -> tuple[Any, ...]:
+    question = answer.question
+    flags = json.dumps(answer.flags) if answer.flags else "[]"
+    return (
+        judge, question.key, question.query_id, question.doc_id, call, now, answer.status.value,
+        answer.grade, answer.reason, answer.confidence, int(answer.final), flags, None, "label",
+        None,
+    )  # fmt: skip
+
+
+def _add_vote(run: Run, judge: int, vote: Vote) -> int:
+    key = digest("vote", repr(vote.query_id), repr(vote.doc_id), str(vote.repeat))[:16]
+    run(
+        "INSERT OR IGNORE INTO pairs(judge, query_id, doc_id, repeat, key) VALUES (?, ?, ?, ?, ?)",
+        (judge, vote.query_id, vote.doc_id, vote.repeat, key),
+    )
+    added = run(_ADD_ANSWER, (
+        judge, key, vote.query_id, vote.doc_id, None, time.time(), vote.status.value, vote.grade,
+        vote.reason, None, 1, "[]", vote.probability, vote.kind, vote.seconds,
+    ))  # fmt: skip
+    return int(added.lastrowid or 0)
+
+
+def _votes_of(judgments: Judgments, rows: Sequence[int]) -> Iterator[Vote]:
+    details = judgments.details
+    for at in rows:
+        grade = float(judgments.grades[at])
+        lacks = np.isnan(grade)
+        status = str(details["status"][at]) if "status" in details and lacks else ""
+        given = details["probability"][at] if "probability" in details else None
+        yield Vote(
+            _plain_id(judgments.queries[at]),
+            _plain_id(judgments.documents[at]),
+            None if lacks else grade,
+            (_status(status) or Status.SKIPPED) if lacks else Status.SETTLED,
+            str(details["reason"][at] or "") if "reason" in details else "",
+            probability=None if given is None or np.isnan(given) else float(given),
+        )
+
+
+def _status(name: str) -> Status | None:
+    return Status(name) if name in set(Status) else None
+
+
+def _plain_id(value: Any) -> str | int:
+    return value if isinstance(value, str) else int(value)
+
+
+def _judgments_of(rows: Sequence[tuple[Any, ...]], name: str) -> Judgments:
+    columns: dict[str, list[Any]] = {
+        column: [row[at] for row in rows] for at, column in enumerate(_COLUMNS)
+    }
+    origins = [
+        None if origin == document else origin
+        for origin, document in zip(columns.pop("origin"), columns["doc_id"], strict=True)
+    ]
+    details: dict[str, Any] = {
+        c: np.array(columns[c], dtype=object) for c in ("judge", "reason", "status")
+    }
+    for column in ("time", "cost", "confidence", "probability"):
+        values = np.array(columns[column], dtype=np.float64)
+        if column == "time" or not np.isnan(values).all():
+            details[column] = values
+    if any(origin is not None for origin in origins):
+        details["origin"] = np.array(
+            [None if origin is None else str(origin) for origin in origins], dtype=object
+        )
+    if any(flags != "[]" for flags in columns["flags"]):
+        details["flags"] = np.array(
+            ["; ".join(json.loads(flags)) for flags in columns["flags"]], dtype=object
+        )
+    grades = np.array([np.nan if g is None else g for g in columns["grade"]], dtype=np.float64)
+    return Judgments.from_arrays(
+        columns["query_id"], columns["doc_id"], grades, name=name, **details
+    )
+
+
+def _by_block(run: Run, query: str, judge: int, keys: set[bytes]) -> Iterator[tuple[Any, ...]]:
+    """Rows of a query on a judge for these keys: by the index, or all rows where that is less."""
+    total = run("SELECT count(*) FROM answers WHERE judge=?", (judge,)).fetchone()[0]
+    if len(keys) * 4 > total:
+        yield from (row for row in run(query, (judge,)) if row[0] in keys)
+        return
+    listed = list(keys)
+    for start in range(0, len(listed), _BLOCK):
+        block = listed[start : start + _BLOCK]
+        yield from run(f"{query} AND key IN ({','.join('?' * len(block))})", (judge, *block))
+
+
+def _here() -> tuple[str, str]:
+    """Where this process runs, so that its number means something there, and since when."""
+    try:
+        space = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        space = ""
+    return f"{socket.gethostname()} {space}", _started(os.getpid())
+
+
+def _started(pid: int) -> str:
+    """When the process started, in the system's own unit; "" when there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return "" if fields[0] in "ZX" else fields[19]
+    except OSError:
+        pass
+    if os.path.isdir("/proc/self"):
+        return ""
+    try:
+        os.kill(pid, 0)  # no /proc here: that the number is in use must do
+    except ProcessLookupError:
+        return ""
+    except PermissionError:
+        pass
+    return "alive"
+
+
+def _fault(path: Path, error: sqlite3.DatabaseError) -> LedgerFault:
+    text = str(error)
+    if "full" in text:
+        return LedgerFault(
+            f"the disk is full: {path} takes no more labels",
+            hint="everything recorded so far is kept; free some space and run the same again",
+        )
+    if "readonly" in text or "unable to open" in text:
+        return LedgerFault(
+            f"{path} cannot be written",
+            hint="the ledger and its folder must be writable; what it holds is untouched",
+        )
+    if "not a database" in text or "malformed" in text:
+        return LedgerFault(f"{path} is no ledger: {text}", hint="name another file")
+    if "locked" in text:
+        return LedgerFault(
+            f"{path} is kept locked by another process", hint="end it, or wait, and run again"
+        )
+    return LedgerFault(f"{path}: {text}")
