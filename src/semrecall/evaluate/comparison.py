@@ -59,6 +59,7 @@ class Comparison:
     baseline: the run that the others are compared with; None: every run with every other.
     test, correction, interval: names, see `compare`. margin: what counts as no difference.
     identity: hashes of what the runs were measured against.
+    judged: by (run, measure), the mean judged share of the results that the measure looks at.
     """
 
     runs: tuple[str, ...]
@@ -80,6 +81,7 @@ class Comparison:
     resamples: int = RESAMPLES
     identity: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    judged: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if len(self.runs) < 2:
@@ -101,7 +103,7 @@ class Comparison:
         check_confidence(self.confidence)
         if self.margin is not None and not (self.margin > 0 and math.isfinite(self.margin)):
             raise InputError(f"margin is {self.margin}; expected a number above 0")
-        for name in ("scores", "slices", "identity"):
+        for name in ("scores", "slices", "identity", "judged"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     # -- made from ------------------------------------------------------------------------
@@ -123,6 +125,7 @@ class Comparison:
             shares=frozenset(str(m) for m in result.measures if may_be_share(m)),
             identity=identity(result),
             notes=result.notes,
+            judged=_judged(result),
             **{"seed": result.seed, "confidence": result.confidence, **settings},
         )
 
@@ -248,7 +251,9 @@ class Comparison:
         }
         notes = tuple(dict.fromkeys((*self.notes, *result.notes)))
         scores = {**self.scores, **new}
-        return replace(self, runs=self.runs + result.runs, scores=scores, notes=notes)
+        judged = {**self.judged, **_judged(result)}
+        runs = self.runs + result.runs
+        return replace(self, runs=runs, scores=scores, notes=notes, judged=judged)
 
     def replace(self, **settings: Any) -> Comparison:
         """The same values with other settings: baseline, test, correction, margin, seed, ..."""
@@ -356,6 +361,10 @@ class Comparison:
             **self.settings,
             "alpha": self.alpha,
             "means": {run: {m: self.mean(m, run) for m in self.measures} for run in self.runs},
+            "judged": {
+                run: {m: self.judged[run, m] for m in self.measures if (run, m) in self.judged}
+                for run in self.runs
+            },
             "rows": [asdict(row) for row in self.rows],
             "slices": [asdict(row) for row in self.slice_rows],
             "gaps": [asdict(gap) for gap in self.gaps],
@@ -408,6 +417,12 @@ class Comparison:
                 hint=f"say which: run={self.pairs[0][1]!r}, baseline={self.pairs[0][0]!r}",
             )
         return found[0]
+
+
+def _judged(result: Result) -> dict[tuple[str, str], float]:
+    keys = [(run, str(measure)) for run in result.runs for measure in result.measures]
+    shares = {(run, measure): result.judged(measure, run) for run, measure in keys}
+    return {key: value for key, value in shares.items() if value is not None}
 
 
 def row_dict(row: Paired) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from semrecall.evaluate.letters import letter, lettered_lines
 from semrecall.evaluate.paired import FEW, Gap, Paired
 from semrecall.stats.compare import TESTS
-from semrecall.text import aligned, display_width, number, plural, shortened
+from semrecall.text import aligned, display_width, number, plural, share, shortened
 
 if TYPE_CHECKING:
     from semrecall.evaluate.comparison import Comparison
@@ -20,6 +20,8 @@ __all__ = ["fallen", "p_text", "remarks", "signed", "text"]
 WIDTH = 100
 #: More pairs than this are not listed one by one.
 _MANY = 15
+#: Of more runs only the least and the most judged are named.
+_MOST_SHARES = 3
 _CORRECTED = {"holm": "Holm p", "bonferroni": "Bonferroni p", "bh": "BH p"}
 
 Row = TypeVar("Row", Paired, Gap)
@@ -230,7 +232,7 @@ def _p_name(comparison: Comparison) -> str:
 
 def remarks(comparison: Comparison) -> list[str]:
     """What stands under the tables: who was left out, what the columns mean, how it was done."""
-    lines = _left_out(comparison)
+    lines = _left_out(comparison) + _judged(comparison)
     lines += [f"note: {note}" for note in comparison.notes]
     lines += _row_notes(comparison)
     lower = [m for m in comparison.measures if m in comparison.lower_is_better]
@@ -253,6 +255,21 @@ def _left_out(comparison: Comparison) -> list[str]:
         f"left out of {measure}{_of_pairs(comparison, rows)}: {why}"
         for (measure, why), rows in said.items()
     ]
+
+
+def _judged(comparison: Comparison) -> list[str]:
+    """How much of what each run shows is judged, by measure, where it is not all of it."""
+    said: dict[str, list[str]] = {}
+    for measure in comparison.measures:
+        shares = {run: comparison.judged.get((run, measure), 1.0) for run in comparison.runs}
+        if all(value == 1.0 for value in shares.values()):
+            continue
+        ranked = sorted(shares, key=lambda run: shares[run])
+        runs = comparison.runs if len(shares) <= _MOST_SHARES else (ranked[0], ranked[-1])
+        between = ", " if len(shares) <= _MOST_SHARES else " to "
+        text = between.join(f"{shortened(run)} {share(shares[run])}" for run in runs)
+        said.setdefault(text, []).append(measure)
+    return [f"judged of {', '.join(measures)}: {text}" for text, measures in said.items()]
 
 
 def _row_notes(comparison: Comparison) -> list[str]:

@@ -65,6 +65,7 @@ _FIGURES = {
     "p10": "p10",
     "at_one": "at 1",
     "at_zero": "at 0",
+    "judged": "judged",
     "n": "queries",
     "micro": "pooled",
 }

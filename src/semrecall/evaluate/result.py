@@ -41,6 +41,8 @@ class Summary:
     Statistics are over the n queries with a value; NaN where there are none. micro: the pooled
     ratio (sum of hits over sum of sizes) where sizes differ between queries, else None.
     at_one and at_zero: the share of queries whose value is exactly 1, exactly 0.
+    judged: Judged@k for the k of the measure, the mean share of the results that it looks at that
+    is judged; None for measures that do not score results by their judgments.
     """
 
     run: str
@@ -61,6 +63,7 @@ class Summary:
     left_out: Mapping[str, int]
     micro: float | None = None
     notes: tuple[str, ...] = ()
+    judged: float | None = None
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,14 @@ class Result:
         """Why queries were left out: {reason: count}, most frequent first."""
         return self._scores(measure, run).undefined
 
+    def judged(self, measure: str, run: str | None = None) -> float | None:
+        """Mean Judged@k for the k of a measure: how much of what it looks at is judged.
+
+        None for measures that do not score results by their judgments.
+        """
+        everything = np.ones(len(self.queries), dtype=bool)
+        return self._judged(self._run(run), self._measure(measure), everything)
+
     def _scores(self, measure: str, run: str | None) -> Scores:
         return self.scores[self._run(run), self._measure(measure)]
 
@@ -234,7 +245,18 @@ class Result:
             left_out=scores.undefined,
             micro=self._micro(run, measure, mask),
             notes=scores.notes,
+            judged=self._judged(run, measure, mask),
         )
+
+    def _judged(self, run: str, measure: str, mask: NDArray[np.bool_]) -> float | None:
+        """Judged@k beside a mean, over the same queries but those without results."""
+        from semrecall.evaluate.unjudged import judged_shares
+
+        shares = judged_shares(self.problems[run], parse(measure))
+        if shares is None:
+            return None
+        use = mask & self.scores[run, measure].defined & ~np.isnan(shares)
+        return float(np.mean(shares[use])) if use.any() else math.nan
 
     def _interval(self, run: str, measure: str, column: str, group: str) -> tuple[float, float]:
         key = (run, measure, column, group)

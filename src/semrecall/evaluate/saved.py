@@ -88,6 +88,7 @@ def _head(comparison: Comparison) -> dict[str, Any]:
         },
         "identity": dict(comparison.identity),
         "notes": list(comparison.notes),
+        "judged": [[*key, None if math.isnan(v) else v] for key, v in comparison.judged.items()],
         "score_notes": [
             [run, measure, list(scores.notes)]
             for (run, measure), scores in comparison.scores.items()
@@ -155,6 +156,10 @@ def _comparison(whole: Mapping[str, Any]) -> Comparison:
         shares=frozenset(whole["shares"]),
         identity=whole["identity"],
         notes=tuple(whole["notes"]),
+        judged={
+            (run, measure): math.nan if value is None else value
+            for run, measure, value in whole.get("judged", [])
+        },
         **whole["settings"],
     )
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["count_lines", "left_out_lines", "note_lines", "remarks", "text"]
 
 WIDTH = 100
+JUDGED, LEFT_OUT = "judged", "left out"
 
 
 def _interval(row: Summary) -> str:
@@ -27,15 +28,16 @@ def _interval(row: Summary) -> str:
 _COLUMNS: tuple[tuple[str, Callable[[Summary], str], int], ...] = (
     ("mean", lambda r: number(r.mean), 0),
     ("{confidence} interval", _interval, 0),
-    ("sd", lambda r: number(r.sd, 3), 3),
-    ("median", lambda r: number(r.median, 3), 2),
-    ("p10", lambda r: number(r.p10, 3), 4),
-    ("p5", lambda r: number(r.p5, 3), 1),
-    ("p1", lambda r: number(r.p1, 3), 5),
-    ("at 1", lambda r: share(r.at_one), 0),
-    ("at 0", lambda r: share(r.at_zero), 0),
+    ("sd", lambda r: number(r.sd, 3), 4),
+    ("median", lambda r: number(r.median, 3), 3),
+    ("p10", lambda r: number(r.p10, 3), 5),
+    ("p5", lambda r: number(r.p5, 3), 2),
+    ("p1", lambda r: number(r.p1, 3), 6),
+    ("at 1", lambda r: share(r.at_one), 1),
+    ("at 0", lambda r: share(r.at_zero), 1),
+    (JUDGED, lambda r: "" if r.judged is None else share(r.judged), 0),
     ("queries", lambda r: f"{r.n:,}", 0),
-    ("left out", lambda r: f"{sum(r.left_out.values()):,}" if r.left_out else "", 0),
+    (LEFT_OUT, lambda r: f"{sum(r.left_out.values()):,}" if r.left_out else "", 0),
 )
 
 
@@ -75,10 +77,12 @@ def _block(result: Result, rows: list[Summary]) -> list[str]:
         parts += [shortened(row.run)] if len(result.runs) > 1 else []
         names.append("  " + "  ".join(parts) if headed else row.measure)
     confidence = f"{result.confidence * 100:.4g}%"
+    absent = {JUDGED} if all(row.judged is None for row in rows) else set()
+    absent |= set() if any(row.left_out for row in rows) else {LEFT_OUT}
     columns = [
         (head.format(confidence=confidence), cell, drop)
         for head, cell, drop in _COLUMNS
-        if head != "left out" or any(row.left_out for row in rows)
+        if head not in absent
     ]
     while True:
         cells = [["", *(head for head, _, _ in columns)]]

@@ -1,4 +1,4 @@
-"""What the unjudged results could make of each measure, beside its value."""
+"""How much of what each measure looks at is judged, and what the unjudged could make of it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,15 @@ from semrecall.measures.bounds import (
 from semrecall.text import aligned, number, share, shortened
 
 if TYPE_CHECKING:
-    from semrecall.evaluate.result import Result
+    from numpy.typing import NDArray
 
-__all__ = ["Unjudged", "unjudged", "unjudged_lines", "unjudged_sentences"]
+    from semrecall.evaluate.result import Result
+    from semrecall.measures import Measure, Problem
+
+__all__ = ["Unjudged", "judged_shares", "unjudged", "unjudged_lines", "unjudged_sentences"]
+
+#: They count judgments or results, and have no Judged@k beside them.
+_COUNTS = {"Judged", "NumQ", "NumRel", "NumRet", "NumRelRet"}
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,24 @@ class Unjudged:
     high: float
     judged: float
     grade: float
+
+
+def judged_shares(problem: Problem, measure: Measure) -> NDArray[np.float64] | None:
+    """Judged@k for the k of a measure, (n,): the judged share of the results that it looks at.
+
+    Without a k, of all results; NaN where there are none. None for measures that do not score
+    results by their judgments.
+    """
+    if (
+        measure.layer != "retrieval"
+        or "judgments" not in measure.needs
+        or measure.name in _COUNTS
+        or problem.judged is None
+    ):
+        return None
+    total, judged = judged_counts(problem, measure.k)
+    shares = np.full(len(total), np.nan)
+    return np.divide(judged, total, out=shares, where=total > 0)
 
 
 def unjudged(result: Result) -> tuple[Unjudged, ...]:
