@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -15,6 +16,16 @@ from semrecall.errors import MeasureError
 from semrecall.measures import Measure, align, measure, measures, parse, parse_all
 from semrecall.measures.grammar import _DEFINITIONS, _SPELLINGS
 from semrecall.measures.kinds import BETWEEN, FLAG, NUMBER, PERCENT, PORTION, POSITIVE, SHARE
+
+
+@pytest.fixture
+def own_measures():
+    """Measures registered in a test are gone after it."""
+    before = dict(_DEFINITIONS), dict(_SPELLINGS)
+    yield
+    for now, then in zip((_DEFINITIONS, _SPELLINGS), before, strict=True):
+        now.clear()
+        now.update(then)
 
 
 def values_of(kind):
@@ -120,6 +131,12 @@ def test_what_is_printed_parses_back_to_the_same_measure(measure):
         ("set_recall", "SetR"),
         ("num_rel_ret", "NumRelRet"),
         ("rbp_resid", "RBPresid"),
+        ("hit_rate@1", "Success@1"),
+        # As trec_eval's -m takes them.
+        ("P.5", "P@5"),
+        ("ndcg_cut.10", "nDCG@10"),
+        ("iprec_at_recall.0.10", "IPrec@0.1"),
+        ("nDCG(dcg='EXP-LOG2')@5", "nDCG(gain=exp)@5"),
     ],
 )
 def test_spellings(spelling, canonical):
@@ -149,6 +166,13 @@ def test_spellings(spelling, canonical):
         ("robustness(delta=1.1)@10", "delta is '1.1'; expected a number above 0"),
         ("recall(ties=maybe)@10", "ties is 'maybe'; expected yes or no"),
         ("recall@10@20", r"k is '10@20'"),
+        ("P@2147483648", "k is 2147483648; expected a whole number of at most 2,147,483,647"),
+        ("nDCG(dcg=foo)@5", "dcg is 'foo'; expected log2 or exp-log2"),
+        # Other names of a measure are close, too.
+        ("hits@1", r"unknown measure 'hits'[\s\S]*did you mean Success \(also hit\)\?"),
+        ("NDGC@10", r"unknown measure 'NDGC'[\s\S]*did you mean nDCG"),
+        # Where nothing is close, a line of 60 names helps no one.
+        ("foo@10", r"unknown measure 'foo'\s+hint: semrecall list measures shows them all$"),
         ("", "'' is not a measure; expected name"),
         ("recall at 10", "is not a measure"),
         ("Rprec@10", r"Rprec takes no cutoff k[\s\S]*write Rprec\(rel=1, judged_only=False\)"),
@@ -166,6 +190,38 @@ def test_spellings(spelling, canonical):
 def test_refusals_say_what_was_found_and_expected(spelling, message):
     with pytest.raises(MeasureError, match=message):
         parse(spelling)
+
+
+def test_names_that_no_one_could_write_or_that_are_taken_are_no_measures(own_measures):
+    def mine(problem, k):
+        return [0.0] * len(problem)
+
+    for name in ("my measure", "mine@3", "mine(x)", ""):
+        with pytest.raises(MeasureError, match="is no name of a measure"):
+            measure(name, needs=())(mine)
+    before = parse("P@5").definition
+    with pytest.raises(MeasureError, match="'P' is taken by semrecall"):
+        measure("P", needs=())(mine)
+    assert parse("P@5").definition is before
+    # A cell of a notebook runs again.
+    for _ in range(2):
+        measure("again_of_a_notebook", needs=())(mine)
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        ([1.0, 2.0], r"own_values@5 returned an array of shape \(2,\); expected \(1,\)"),
+        ("x", "own_values@5 returned a str; expected one number a query"),
+        ([math.inf], "own_values@5 returned an infinite value"),
+        (0.5, r"returned an array of shape \(\)"),
+    ],
+)
+def test_values_of_a_measure_of_your_own_are_checked(own_measures, found, message):
+    measure("own_values", needs=())(lambda problem, k: found)
+    problem = align(Run.from_arrays([[1]]), Run.from_arrays([[1]], k=1))
+    with pytest.raises(MeasureError, match=message):
+        parse("own_values@5").values(problem)
 
 
 @pytest.mark.parametrize("name", ["Recall@10", "RECALL@10", "Recall"])

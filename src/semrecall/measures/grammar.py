@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -106,7 +107,7 @@ class Measure:
         definition, settings = self.definition, self.settings
         _require(self, problem)
         cutoff = (self.k,) if definition.takes_k else ()
-        values = np.array(definition.function(problem, *cutoff, **settings), dtype=np.float64)
+        values = _one_a_query(self, problem, definition.function(problem, *cutoff, **settings))
         reasons = np.full(len(values), "", dtype=object)
         for text, where in definition.undefined(problem, self.k, **settings):
             reasons[where & (reasons == "")] = text
@@ -179,7 +180,8 @@ class Definition:
 def parse(text: str | Measure) -> Measure:
     """The measure of that name: `recall@100`, `srecall(rel=2)@100`, `trecall(x=1%)@10`, `RR`.
 
-    Spaces do not matter, and neither does case where it is clear what is meant. Raises
+    Spaces do not matter, and neither does case where it is clear what is meant. Names of
+    trec_eval are read as it prints them and as its -m takes them: `P_10`, `ndcg_cut.10`. Raises
     MeasureError, naming what is close, for anything else.
     """
     if isinstance(text, Measure):
@@ -243,10 +245,12 @@ def measure(
 
     A cutoff with a default (`k=None`) may be left out in the name, and a function without k takes
     none; `aliases` are other names for it. See `Definition` for the other arguments. The function
-    itself is returned unchanged.
+    itself is returned unchanged. Raises MeasureError for a name that could not be read back, or
+    is taken.
     """
 
     def register(function: Function) -> Function:
+        _check_name(name, function)
         signature = inspect.signature(function).parameters
         kinds = dict(params or {})
         none = inspect.Parameter.empty
@@ -286,9 +290,11 @@ _DEFINITIONS: dict[str, Definition] = {}
 #: Lower-case spelling -> name.
 _SPELLINGS: dict[str, str] = {}
 _SPELLING = re.compile(
-    r"\s*(?P<name>\w+(?:\.\d+)?)\s*(?:\(\s*(?P<inside>[^()]*?)\s*\))?\s*(?:@\s*(?P<k>\S+))?\s*"
+    r"\s*(?P<name>\w+(?:\.\d+)*)\s*(?:\(\s*(?P<inside>[^()]*?)\s*\))?\s*(?:@\s*(?P<k>\S+))?\s*"
 )
-#: trec_eval's names that end in a cutoff, as P_10 and iprec_at_recall_0.10.
+#: No list is longer, and numpy counts no further in the narrowest of its index types.
+_LARGEST_K = 2**31 - 1
+#: trec_eval's names that end in a cutoff, as P_10 and iprec_at_recall_0.10, or P.10 on its shell.
 _TREC_CUTOFFS = {
     "P": "P",
     "recall": "R",
@@ -298,7 +304,7 @@ _TREC_CUTOFFS = {
     "relative_P": "Rcap",
     "iprec_at_recall": "IPrec",
 }
-_TREC_SPELLING = re.compile(r"(?P<name>\w+?)_(?P<k>\d+(?:\.\d+)?)")
+_TREC_SPELLING = re.compile(r"(?P<name>\w+?)[_.](?P<k>\d+(?:\.\d+)?)")
 #: A comma that is not inside braces.
 _COMMA = re.compile(r",(?![^{}]*\})")
 
@@ -323,7 +329,37 @@ def _definition(text: str, name: str) -> Definition:
         )
     if name.lower() in _SPELLINGS:
         return _DEFINITIONS[_SPELLINGS[name.lower()]]
-    raise MeasureError(f"{text}: unknown measure {name!r}", hint=did_you_mean(name, _DEFINITIONS))
+    raise MeasureError(f"{text}: unknown measure {name!r}", hint=_close(name))
+
+
+def _close(name: str) -> str:
+    """A hint naming the measures whose name, or another name of theirs, is close."""
+    found: dict[str, str] = {}
+    for spelling in difflib.get_close_matches(name.lower(), _SPELLINGS, n=3, cutoff=0.6):
+        own = _SPELLINGS[spelling]
+        alike = difflib.get_close_matches(name.lower(), [own.lower()], cutoff=0.6)
+        found.setdefault(own, own if alike else f"{own} (also {spelling})")
+    if not found:
+        return "semrecall list measures shows them all"
+    return "did you mean " + " or ".join(found.values()) + "?"
+
+
+def _check_name(name: str, function: Callable[..., Any]) -> None:
+    """Raise MeasureError for a name that no one could write, or that is one of ours."""
+    if re.fullmatch(r"\w+", name) is None:
+        raise MeasureError(
+            f"{name!r} is no name of a measure; expected letters, digits and underscores"
+        )
+    ours = __name__.partition(".")[0]
+    known = _DEFINITIONS.get(name)
+    if known is None:
+        return
+    # A notebook may run a definition of its own again.
+    inside = [f.__module__.partition(".")[0] == ours for f in (known.function, function)]
+    if inside == [True, False]:
+        raise MeasureError(
+            f"the measure name {name!r} is taken by semrecall", hint="give yours another name"
+        )
 
 
 def _pairs(text: str, inside: str | None) -> tuple[tuple[str, str], ...]:
@@ -351,14 +387,19 @@ def _checked(
         raise MeasureError(
             f"{text}: a cutoff k is missing", hint=f"write it after @, as in {text.strip()}@10"
         )
-    if k is not None and k < 1:
-        raise MeasureError(f"{text}: k is {k}; expected a whole number of at least 1")
+    if k is not None and not 1 <= k <= _LARGEST_K:
+        limit = "of at least 1" if k < 1 else f"of at most {_LARGEST_K:,}"
+        raise MeasureError(f"{text}: k is {k}; expected a whole number {limit}")
     given: dict[str, Value] = {}
     for own_key, own_value in params:
         key, value = _translated(definition, own_key, own_value)
         if key in given:
             raise MeasureError(f"{text}: the parameter {key!r} is given twice")
         if key not in definition.kinds:
+            words = [word for own, word in definition.synonyms if own == key and word]
+            if words:
+                expected = " or ".join(words)
+                raise MeasureError(f"{text}: {key} is {value!r}; expected {expected}")
             known = did_you_mean(key, definition.kinds) or f"{definition.name} has no parameters"
             raise MeasureError(f"{text}: unknown parameter {key!r}", hint=known)
         kind = definition.kinds[key]
@@ -379,12 +420,32 @@ def _checked(
 def _translated(definition: Definition, key: str, value: Value) -> tuple[str, Value]:
     """A parameter and its value in our own spelling."""
     synonyms = definition.synonyms
-    if (key, str(value)) in synonyms:
-        name, word = synonyms[key, str(value)]
+    if (key, str(value).lower()) in synonyms:
+        name, word = synonyms[key, str(value).lower()]
         return name, value if word is None else word
     if (key, None) in synonyms:
         return synonyms[key, None][0], value
     return key, value
+
+
+def _one_a_query(measure: Measure, problem: Problem, found: Any) -> NDArray[np.float64]:
+    """What a measure returned, as an array (n,) of its own; MeasureError where it is none."""
+    try:
+        values = np.array(found, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise MeasureError(
+            f"{measure} returned a {type(found).__name__}; expected one number a query"
+        ) from None
+    if values.shape != (len(problem),):
+        raise MeasureError(
+            f"{measure} returned an array of shape {values.shape}; expected ({len(problem)},), one "
+            "number a query"
+        )
+    if np.isinf(values).any():
+        raise MeasureError(
+            f"{measure} returned an infinite value; expected numbers, and NaN where it is undefined"
+        )
+    return values
 
 
 def _require(measure: Measure, problem: Problem) -> None:

@@ -120,7 +120,7 @@ def r_capped(problem: Problem, k: int, *, rel: float = 1.0, judged_only: bool = 
     return share(hits.count, np.minimum(_judged(problem).count(rel), k))
 
 
-@measure("Success", **_CONDENSED, zero_or_one=True, aliases=("hit", "HitRate"))
+@measure("Success", **_CONDENSED, zero_or_one=True, aliases=("hit", "HitRate", "hit_rate"))
 def success(problem: Problem, k: int, *, rel: float = 1.0, judged_only: bool = False) -> Array:
     """Hit rate: whether a relevant document is among the first k results.
 
