@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["NO_ANSWER", "apart", "judged_spans", "merge", "restrict", "set_apart", "with_spans"]
 
+#: Numbers of queries and documents are equal by chance in few queries; in more it is no chance.
+_BY_CHANCE = 0.1
 #: Why a query known to have no answer has no value.
 NO_ANSWER = "known to have no answer"
 
@@ -105,21 +107,26 @@ def merge(
 def _found_themselves(inputs: Inputs) -> list[str]:
     """How many queries have their own id first: a document may be the query, or not.
 
-    Whole numbers do not count: row numbers of documents and of queries are equal by chance.
+    Row numbers of documents and of queries are equal by chance, so a few of them are not said.
     """
-    count = 0
+    named = numbered = 0
     for run in inputs.runs.values():
         some = np.diff(run.offsets) > 0
         first = run.documents[run.offsets[:-1][some]]
-        pairs = zip(first.strings().tolist(), run.queries[some].strings().tolist(), strict=True)
-        same = (d == q and not q.removeprefix("-").isdecimal() for d, q in pairs)
-        count = max(count, sum(same))
+        queries, documents = unify(run.queries[some], first)
+        same = first[(queries == documents) & ~first.missing].strings().tolist()
+        numbers = sum(name.removeprefix("-").isdecimal() for name in same)
+        named = max(named, len(same) - numbers)
+        if numbers >= _BY_CHANCE * len(first):
+            numbered = max(numbered, numbers)
+    count = named + numbered
     if not count:
         return []
     equal = "query id equals" if count == 1 else "query ids equal"
+    chance = " (numbers may be equal by chance)" if numbered else ""
     return [
-        f"{count:,} {equal} the id of the first result; --drop-self (drop_self=True in Python) "
-        "leaves such results out"
+        f"{count:,} {equal} the id of the first result{chance}; --drop-self (drop_self=True in "
+        "Python) leaves such results out"
     ]
 
 

@@ -59,8 +59,8 @@ def judged_shares(problem: Problem, measure: Measure) -> NDArray[np.float64] | N
     ):
         return None
     total, judged = judged_counts(problem, measure.k)
-    shares = np.full(len(total), np.nan)
-    return np.divide(judged, total, out=shares, where=total > 0)
+    known = total > 0
+    return np.where(known, judged / np.maximum(total, 1), np.nan)
 
 
 def unjudged(result: Result) -> tuple[Unjudged, ...]:
