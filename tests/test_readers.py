@@ -96,6 +96,8 @@ def byte_order_mark_file_01(expected: Any, shell: Shell) -> None:
     run = shell.file("a.run", b"\xef\xbb\xbfq1 Q0 d1 1 1.0 r\nq2 Q0 d1 1 1.0 r\n")
     assert list(read_judgments(qrels).queries) == list(read_run(run).queries) == ["q1", "q2"]
     assert shell.means(run, "--judgments", qrels, "-m", "RR") == {"RR": expected["mean rr"]}
+    _, out, _ = shell.score(run, "--judgments", qrels, "-m", "RR", "--format", "json")
+    assert json.loads(out)["summary"][0]["n"] == expected["n_queries"]
 
 
 @case
@@ -180,8 +182,14 @@ def empty_files_file_11(expected: Any, shell: Shell) -> None:
     with pytest.warns(SemrecallWarning, match=expected["warning"].removeprefix("run ")):
         assert len(read_run(run)) == 0
     assert shell.means(run, "--judgments", qrels, "-m", "RR") == {"RR": expected["mean rr"]}
-    assert "warning" in shell.score(run, "--judgments", qrels)[2]
-    for content in ("", "\n \n", "# nothing\n"):
+    _, out, err = shell.score(run, "--judgments", qrels, "-m", "RR", "--format", "json")
+    assert json.loads(out)["summary"][0]["n"] == expected["n_queries"]
+    assert "warning" in err
+    # A byte order mark, and nothing else.
+    for content in (b"\xef\xbb\xbf", b"\xef\xbb\xbf\n", b"\n \n"):
+        with pytest.warns(SemrecallWarning, match="no rows"):
+            assert len(read_run(shell.file("c.run", content))) == 0
+    for content in ("", "\n \n", "# nothing\n", "\ufeff"):
         empty = shell.file("b.qrels", content)
         assert refusal(read_judgments, empty)
         assert str(empty) in shell.refused(qrels.with_name("a.run"), "--judgments", empty)

@@ -5,6 +5,7 @@ A case function takes the line and asserts; its name ends in the case's id.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
 import math
@@ -13,12 +14,17 @@ import sys
 
 import numpy as np
 import pytest
+from test_readers import CASES as OF_FILES
 
-from semrecall.data import Judgments, Run
+from semrecall import check, compare
+from semrecall.data import Judgments, Run, Scores
+from semrecall.data.ids import ids
 from semrecall.errors import InputError, MeasureError, MismatchError, SemrecallWarning
-from semrecall.evaluate import evaluate
+from semrecall.evaluate import Comparison, evaluate
 from semrecall.formats import read_judgments, read_run
 from semrecall.measures import align, parse, tie_range, tied_queries
+from semrecall.stats.compare import randomisation_p
+from semrecall.stats.intervals import resampled_means
 
 CASES = {}
 
@@ -133,6 +139,9 @@ def query_only_in_the_run_cov_03(given, expected):
     assert result.mean("RR") == expected["mean rr"]
     assert result.summary()[0].n == expected["n_queries"]
     assert result.counts["run"].only_in_run == len(expected["unjudged_queries"])
+    found = check(run=Run.from_dict(given["run"]), judgments=Judgments.from_dict(given["qrels"]))
+    (finding,) = [f for f in found.findings if f.code == "queries-only-in-run"]
+    assert list(finding.examples) == expected["unjudged_queries"]
 
 
 @case
@@ -434,6 +443,110 @@ def names_on_new_pythons_state_03(given, expected):
     assert "ast" not in vars(sys.modules["semrecall.measures.grammar"])
 
 
+# -- the query itself, several runs, statistics ----------------------------------------------------
+
+
+@case
+def ids_equal_by_chance_self_01(given, expected):
+    result = scored(given, ["R@10"])
+    assert result.mean("R@10") == expected["recall@10"]
+    start = expected["warning"].split(" a document id")[0]
+    assert any(note.startswith(start) and "drop_self" in note for note in result.notes)
+
+
+@case
+def self_match_dropped_self_02(given, expected):
+    assert scored(given, ["RR"], drop_self=given["drop_self"]).mean("RR") == expected["rr"]
+    assert scored(given, ["RR"]).mean("RR") == expected["without"]
+
+
+@case
+def nothing_given_is_changed_self_03(given, expected):
+    before = copy.deepcopy(given["run_before"])
+    run = Run.from_dict(given["run_before"])
+    lists = run.ids.to_list(), run.flat_scores.tolist()
+    judgments = Judgments.from_dict({"q1": {"d": 1}})
+    evaluate(run, ["RR", "nDCG"], judgments=judgments, drop_self=True)
+    assert expected["run_after"].startswith("identical")
+    assert given["run_before"] == before
+    assert (run.ids.to_list(), run.flat_scores.tolist()) == lists
+
+
+@case
+def two_runs_of_one_name_pair_02(given, expected):
+    runs = [Run.from_dict({"q1": {d: 1.0}, "q2": {"d": 1.0}}, name=name)
+            for name, d in zip(given["runs"], ("d", "x"), strict=True)]  # fmt: skip
+    judgments = Judgments.from_dict({"q1": {"d": 1}, "q2": {"d": 1}})
+    found = compare(runs, ["RR"], judgments=judgments)
+    assert ", ".join(found.runs) in expected["error_or_rename"]
+    assert [found.mean("RR", name) for name in found.runs] == [1.0, 0.5]
+
+
+@case
+def paired_by_id_cov_07(given, expected):
+    columns = {
+        name: Scores("RR", ids(list(values)), np.array(list(values.values())))
+        for name, values in given.items()
+    }
+    row = Comparison.from_scores(columns).row("RR")
+    assert row.difference == expected["mean_diff"]
+    assert (row.wins, row.losses, row.ties) == tuple(
+        expected[k] for k in ("wins", "losses", "ties")
+    )
+
+
+@case
+def same_seed_same_p_stat_01(given, expected):
+    assert given["test"] == "permutation"
+    # Too many patterns to look at all of them, so they are drawn.
+    differences = np.random.default_rng(0).normal(0.1, 1, 60)
+    found = {
+        randomisation_p(differences, seed=given["seed"])[0].item() for _ in range(given["calls"])
+    }
+    assert len(found) == expected["distinct p-values"]
+
+
+@case
+def observed_one_is_counted_stat_02(given, expected):
+    m, b = given["n_permutations"], given["extreme_permutations"]
+    # 60 wins: none of the drawn patterns is as extreme.
+    p = randomisation_p(np.ones(60), permutations=m)[0]
+    assert expected["rule"] == "(b+1)/(m+1)"
+    assert p == (b + 1) / (m + 1)
+    assert p == pytest.approx(expected["p"], abs=5e-7)
+
+
+@case
+def one_query_has_no_p_stat_04(given, expected):
+    (difference,) = given["diffs"]
+    columns = {
+        n: Scores("RR", ids(["q"]), np.array([v])) for n, v in (("a", 0.0), ("b", difference))
+    }
+    found = Comparison.from_scores(columns)
+    assert found.row("RR").note == expected["note"]
+    assert not found.row("RR").significant
+    assert found.to_arrow()["p"].to_pylist() == [expected["p"]]
+
+
+@case
+def resamples_are_shared_stat_05(given, expected):
+    assert given["per_query"].startswith("50 values")
+    values = np.random.default_rng(0).random(50)
+    queries = [f"q{i:02}" for i in range(50)]
+    # Runs and measures of equal values: the same queries are drawn, so intervals are the same.
+    run = Run.from_dict({q: ["d"] if v < 0.5 else ["x", "d"] for q, v in
+                         zip(queries, values, strict=True)})  # fmt: skip
+    judgments = Judgments.from_dict({q: {"d": 1} for q in queries})
+    assert expected["ci"].startswith("paired bootstrap, same resamples")
+    result = evaluate({"a": run, "b": run}, ["RR", "AP"], judgments=judgments)
+    pairs = {result.interval(m, r) for m in ("RR", "AP") for r in ("a", "b")}
+    ((low, high),) = pairs
+    assert low < result.mean("RR", "a") < high
+    # Means of the same draws differ by what the values differ by, draw by draw.
+    both = resampled_means(np.stack([values, values + 1]), seed=0)
+    np.testing.assert_allclose(both[1] - both[0], 1.0)
+
+
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_case(name, lines, tmp_path):
     function = CASES[name]
@@ -441,12 +554,8 @@ def test_case(name, lines, tmp_path):
     function(*lines[name], *files)
 
 
-def test_every_case_of_these_kinds_is_here(lines):
-    # cov-07 is about paired tests.
-    kinds = ("tie", "cov", "dup", "grade", "def", "judged", "state")
-    asked = {name for name in lines if name.rsplit("-", 1)[0] in kinds}
-    elsewhere = {"cov-07", "state-04", "state-05"}
-    assert asked - elsewhere == set(CASES)
+def test_every_line_is_a_case(lines):
+    assert set(lines) == set(CASES) | set(OF_FILES)
 
 
 # -- their siblings -------------------------------------------------------------------------------

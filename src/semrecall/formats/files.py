@@ -165,8 +165,10 @@ def text_blocks(path: Path, size: int = 1 << 22) -> Iterator[bytes]:
     with _decompressed(path) as source:
         first = True
         while block := source.read(size) + source.readline():
-            yield _checked_start(path, block) if first else block
+            text = _checked_start(path, block) if first else block
             first = False
+            if text:  # more than a byte order mark
+                yield text
 
 
 def first_line(path: Path, comment: str | None = None) -> str:
