@@ -270,3 +270,14 @@ def test_wrong_options_of_abstention(shell, options, said):
     status, out, err = shell("abstention", "run.txt", *options)
     assert (status, out) == (2, "")
     assert said in err
+
+
+def test_a_part_without_a_split_is_refused(semrecall_main, tmp_path):
+    (tmp_path / "a.run").write_text("q1 Q0 a 1 1 x\n")
+    (tmp_path / "a.qrels").write_text("q1 0 a 1\n")
+    for command in ("score", "pool"):
+        status, out, err = semrecall_main(
+            command, "a.run", "--judgments", "a.qrels", "--part", "test"
+        )
+        assert (status, out) == (2, "")
+        assert "--part test is given without --split" in err

@@ -9,7 +9,7 @@ import pytest
 
 import semrecall as sr
 from semrecall.data import Judgments, Run
-from semrecall.errors import InputError
+from semrecall.errors import InputError, MismatchError
 from semrecall.measures import align, parse
 from semrecall.pool import pool
 
@@ -203,3 +203,71 @@ def test_nothing_left_to_judge():
     assert found.rows() == []
     assert {s.judged for s in found.shares} == {1.0}
     assert len(pool(Run.from_dict({}))) == 0
+
+
+# -- as score and compare read their inputs -----------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["pairs.parquet.gz", "pairs.txt", "csv"])
+def test_names_of_files_that_do_not_say_what_to_write(name, tmp_path):
+    with pytest.raises(InputError, match="a pool is written as JSON lines, CSV or parquet"):
+        pool(Run.from_dict({"q": ["a"]})).write(tmp_path / name)
+
+
+def test_the_last_suffix_decides(tmp_path):
+    path = tmp_path / "my.csv.jsonl"
+    pool(Run.from_dict({"q": ["a"]})).write(path)
+    assert json.loads(path.read_text())["doc_id"] == "a"
+
+
+def test_documents_that_are_the_same_are_judged_once():
+    runs = {"x": Run.from_dict({"q": ["a", "copy", "b"]}), "y": Run.from_dict({"q": ["copy"]})}
+    same = {"copy": "a"}
+    found = pool(runs, same_as=same)
+    assert [(row["doc_id"], row["runs"]) for row in found.rows()] == [("a", 2), ("b", 1)]
+    # Without its copy, b stands at rank 2 of x.
+    assert found.rows()[1]["best_rank"] == 2
+    # A label of the copy is one of the document.
+    judged = pool(runs, Judgments.from_dict({"q": {"copy": 1}}), same_as=same)
+    assert [row["doc_id"] for row in judged.rows()] == ["b"]
+    assert len(judged.judged) == 1
+
+
+def test_the_query_itself_is_not_judged():
+    run = Run.from_dict({"q1": ["q1", "a"], "q2": ["b"]})
+    assert [row["doc_id"] for row in pool(run, drop_self=True).rows()] == ["a", "b"]
+
+
+def test_a_part_of_the_queries():
+    run = Run.from_dict({"q1": ["a"], "q2": ["b"], "q3": ["c"]})
+    found = pool(run, only=["q3", "q1", "zz"])
+    assert [row["query_id"] for row in found.rows()] == ["q1", "q3"]
+    with pytest.raises(MismatchError, match="none of the 1 query to pool is in a run"):
+        pool(run, only=["zz"])
+
+
+def test_the_command_reads_files_as_score_does(semrecall_main, tmp_path):
+    lines = ["q1 Q0 a 1 1 x", "q1 Q0 b 2 2 x", "q1 Q0 b 2 3 x", "q1 Q0 c 1 1 y", "q2 Q0 d 1 1 y"]
+    (tmp_path / "two.run").write_text("\n".join(lines[:2] + lines[3:]))
+    (tmp_path / "twice.run").write_text("\n".join(lines[:3]))
+    (tmp_path / "same.csv").write_text("id,same_as\nc,a\n")
+    (tmp_path / "split.csv").write_text("query_id,split\nq1,dev\nq2,test\n")
+
+    def pairs(*arguments):
+        status, out, err = semrecall_main("pool", *arguments, "--format", "json")
+        assert status == 0, err
+        found = json.loads(out)["pairs"]
+        return [(row["query_id"], row["doc_id"], row["why"]) for row in found]
+
+    # Two runs of one file, the first by score: b, a.
+    assert pairs("two.run", "--split", "split.csv:dev", "--same-as", "same.csv") == [
+        ("q1", "a", "rank 2 in x, 1 in y"),
+        ("q1", "b", "rank 1 in x"),
+    ]
+    assert pairs("two.run", "--order", "rank")[0] == ("q1", "a", "rank 1 in x")
+    assert len(pairs("two.run")) == 4
+    assert len(pairs("two.run", "two.run")) == 4
+    status, _, err = semrecall_main("pool", "twice.run")
+    assert status == 2
+    assert "stands at line 2 and again at line 3" in err
+    assert len(pairs("twice.run", "--duplicates", "first")) == 2

@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from semrecall.data import Ids, Judgments, Run
+from semrecall.data.classes import ClassConflicts, Classes
+from semrecall.data.classes import drop_self as without_self
 from semrecall.data.frames import to_library
 from semrecall.data.ids import codes_in, concatenate, ids, unify
 from semrecall.data.rows import row_numbers
 from semrecall.data.run import group_rows
-from semrecall.errors import InputError
-from semrecall.formats.files import open_text, write_text, writing
+from semrecall.errors import InputError, MismatchError
+from semrecall.formats.files import bare_name, open_text, write_text, writing
 from semrecall.measures import Measure, align, parse
 from semrecall.stats.sampling import draw_sample, inclusion_probabilities
+from semrecall.text import plural
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,6 +34,7 @@ __all__ = ["JudgedShare", "Pool", "pool"]
 #: What the truth is called beside the runs.
 TRUTH = "truth"
 _DEPTHS = (1, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
+_TEXTS, _PARQUET = (".jsonl", ".ndjson", ".csv"), (".parquet", ".pq")
 SampleBy = Literal["equal", "change"]
 
 
@@ -130,22 +134,18 @@ class Pool:
 
         Raises InputError for other suffixes.
         """
-        name = str(path).lower()
-        if (
-            not name.removesuffix(".gz")
-            .removesuffix(".zst")
-            .endswith((".jsonl", ".ndjson", ".csv", ".parquet", ".pq"))
-        ):
+        whole, name = Path(path).name.lower(), bare_name(Path(path))
+        if not (name.endswith(_TEXTS) or whole.endswith(_PARQUET)):
             raise InputError(
                 f"{path}: a pool is written as JSON lines, CSV or parquet",
-                hint="give the file the suffix .jsonl, .csv or .parquet",
+                hint="give the file the suffix .jsonl, .csv or .parquet; text may end in .gz or .zst, too",
             )
         with writing(path) as temporary:
-            if name.endswith((".parquet", ".pq")):
+            if whole.endswith(_PARQUET):
                 import pyarrow.parquet as pq
 
                 pq.write_table(self.to_arrow(), temporary)
-            elif ".csv" in Path(name).name:
+            elif name.endswith(".csv"):
                 import pyarrow.csv as pc
 
                 with open_text(temporary) as sink:
@@ -179,6 +179,10 @@ def pool(
     measure: str | Measure | None = None,
     grade: float | None = None,
     seed: int = 0,
+    only: Any = None,
+    drop_self: bool = False,
+    same_as: Any = None,
+    same_conflicts: ClassConflicts = "max",
 ) -> Pool:
     """The unjudged pairs among the first `depth` results of several runs, most telling first.
 
@@ -192,6 +196,9 @@ def pool(
     measure: by which a pair is told to matter: how far its value for the query moves, summed over
         the runs, when this pair alone turns out to have `grade` (the highest in the judgments).
         By default srecall of the truth, where there is one, else nDCG@10.
+    only: ids of the queries to pool; None takes all of them.
+    drop_self, same_as, same_conflicts: as in `evaluate`. A class of documents that are the same is
+        one pair, under the id that stands for it, and judged where one of them is.
 
     Equal pairs stand by the number of runs, the best rank, then as the runs have them.
     """
@@ -200,6 +207,23 @@ def pool(
         raise InputError("a run is called 'truth'; give it another name beside the truth")
     if depth < 1:
         raise InputError(f"depth is {depth}; expected at least 1")
+    if only is not None:
+        part = ids(only, what="query ids")
+        named = {name: _of_queries(run, part) for name, run in named.items()}
+        truth = None if truth is None else _of_queries(truth, part)
+        if not any(len(run) for run in named.values()):
+            raise MismatchError(
+                f"none of the {plural(len(part), 'query', 'queries')} to pool is in a run"
+            )
+    if drop_self:
+        named = {name: without_self(run) for name, run in named.items()}
+        truth = None if truth is None else without_self(truth)
+    if same_as is not None:
+        classes = Classes.of(same_as)
+        named = {name: classes.of_run(run) for name, run in named.items()}
+        truth = None if truth is None else classes.of_run(truth)
+        if judgments is not None:
+            judgments = classes.of_judgments(judgments, conflicts=same_conflicts)
     wanted = _measure(measure, truth, depth)
     lists = named if truth is None else {**named, TRUTH: truth}
     found = _Candidates(lists, judgments, depth)
@@ -241,6 +265,11 @@ def _named(runs: Run | Mapping[str, Run] | Sequence[Run]) -> dict[str, Run]:
     if not named:
         raise InputError("no run to pool; expected at least one")
     return named
+
+
+def _of_queries(run: Run, chosen: Ids) -> Run:
+    known, wanted = unify(run.queries, chosen)
+    return run.select(np.isin(known, wanted))
 
 
 def _measure(measure: str | Measure | None, truth: Run | None, depth: int) -> Measure:

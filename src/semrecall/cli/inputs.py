@@ -14,13 +14,37 @@ if TYPE_CHECKING:
     from semrecall.data import Judgments, Run
     from semrecall.evaluate import Result
 
-__all__ = ["FILE", "evaluated", "input_options"]
+__all__ = ["FILE", "evaluated", "input_options", "run_options", "runs_of"]
 
 #: The type of an option that names a file to read.
 FILE = click.Path(exists=True)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+_RUN_OPTIONS = (
+    click.option(
+        "--duplicates",
+        type=click.Choice(["error", "first"]),
+        default="error",
+        show_default=True,
+        help="A document twice in one ranked list of a file.",
+    ),
+    click.option(
+        "--nan",
+        type=click.Choice(["error", "last"]),
+        default="error",
+        show_default=True,
+        help="A NaN score in a file.",
+    ),
+    click.option(
+        "--order",
+        type=click.Choice(["score", "rank", "file"]),
+        help="Order of the results in a run. Default: TREC files by score, others by rank if any.",
+    ),
+    click.option(
+        "--lower-is-better", is_flag=True, help="Scores of a run, without a space, are distances."
+    ),
+)
 _OPTIONS = (
     click.option("--truth", type=FILE, help="The exact neighbours (made by semrecall truth)."),
     click.option(
@@ -85,35 +109,23 @@ _OPTIONS = (
         is_flag=True,
         help="The second column of TREC judgments names the subtopic a grade is for.",
     ),
-    click.option(
-        "--duplicates",
-        type=click.Choice(["error", "first"]),
-        default="error",
-        show_default=True,
-        help="A document twice in one ranked list of a file.",
-    ),
-    click.option(
-        "--nan",
-        type=click.Choice(["error", "last"]),
-        default="error",
-        show_default=True,
-        help="A NaN score in a file.",
-    ),
-    click.option(
-        "--order",
-        type=click.Choice(["score", "rank", "file"]),
-        help="Order of the results in a run. Default: TREC files by score, others by rank if any.",
-    ),
-    click.option(
-        "--lower-is-better", is_flag=True, help="Scores of a run, without a space, are distances."
-    ),
+    *_RUN_OPTIONS,
     *LABEL_OPTIONS,
 )
 
 
 def input_options(command: Command) -> Command:
     """Decorator: the options that say what is measured, and against what."""
-    for option in reversed(_OPTIONS):
+    return _with(command, _OPTIONS)
+
+
+def run_options(command: Command) -> Command:
+    """Decorator: the options that say how the files of runs are read."""
+    return _with(command, _RUN_OPTIONS)
+
+
+def _with(command: Command, options: Sequence[Callable[[Any], Any]]) -> Command:
+    for option in reversed(options):
         command = option(command)
     return command
 
@@ -155,7 +167,7 @@ def _read(given: dict[str, Any]) -> tuple[list[Run], Run | None, Judgments | Non
     from semrecall.formats import read_judgments, read_run
 
     options = {key: given[key] for key in ("space", "duplicates", "nan")}
-    runs = _runs(given, options)
+    runs = runs_of(given)
     others = []
     for part in ("truth", "codes"):
         path = given.get(part)
@@ -192,15 +204,16 @@ def _vectors(given: dict[str, Any]) -> tuple[Any, Any]:
     return base, queries
 
 
-def _runs(given: dict[str, Any], options: dict[str, Any]) -> list[Run]:
+def runs_of(given: dict[str, Any]) -> list[Run]:
     """All runs of all files under names that tell them apart: their own, else with their files'."""
     from semrecall.formats import read_runs
 
-    order = {key: given[key] for key in ("order", "lower_is_better")}
+    keys = ("space", "duplicates", "nan", "order", "lower_is_better")
+    options = {key: given[key] for key in keys if key in given}
     files = []
     for path in given["runs"]:
         with hints_for("run", path):
-            files.append((path, read_runs(path, **options, **order)))
+            files.append((path, read_runs(path, **options)))
     names = [name for _, runs in files for name in runs]
     found = []
     for path, runs in files:

@@ -7,16 +7,26 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from semrecall.data import Ids
     from semrecall.data.classes import Classes
     from semrecall.evaluate import Result
     from semrecall.splits import Split
 
-__all__ = ["LABEL_OPTIONS", "label_settings", "note_use", "part_of"]
+__all__ = [
+    "LABEL_OPTIONS",
+    "SAME_OPTIONS",
+    "SPLIT_OPTIONS",
+    "chosen_queries",
+    "label_settings",
+    "note_use",
+    "part_of",
+    "same_settings",
+]
 
 _FILE = click.Path(exists=True)
 
-#: What `score` and `compare` take beside their other options.
-LABEL_OPTIONS = (
+#: Which documents are the same, or the query itself.
+SAME_OPTIONS = (
     click.option(
         "--drop-self", is_flag=True, help="Leave out documents whose id is that of the query."
     ),
@@ -40,6 +50,17 @@ LABEL_OPTIONS = (
         show_default=True,
         help="Grades that differ among documents that are the same.",
     ),
+)
+#: Which queries take part.
+SPLIT_OPTIONS = (
+    click.option(
+        "--split", metavar="FILE[:PART]", help="Score a part of the queries only, e.g. s.csv:dev."
+    ),
+    click.option("--part", metavar="PART", help="The part of --split FILE: dev or test."),
+)
+#: What `score` and `compare` take beside their other options.
+LABEL_OPTIONS = (
+    *SAME_OPTIONS,
     click.option(
         "--spans", type=_FILE, help="Labels on documents: query_id, document_id, start, end, grade."
     ),
@@ -52,10 +73,7 @@ LABEL_OPTIONS = (
         help='When a chunk is relevant for a span: "50%" of the smaller, "80% of span", '
         '"20 characters", "touch".',
     ),
-    click.option(
-        "--split", metavar="FILE[:PART]", help="Score a part of the queries only, e.g. s.csv:dev."
-    ),
-    click.option("--part", metavar="PART", help="The part of --split FILE: dev or test."),
+    *SPLIT_OPTIONS,
     click.option(
         "--unanswerable",
         type=_FILE,
@@ -69,15 +87,8 @@ def label_settings(given: dict[str, Any]) -> dict[str, Any]:
     from semrecall.formats import read_ids
     from semrecall.formats.spans import read_chunks, read_spans
 
-    only = None
-    if given["split"]:
-        found, name = part_of(given["split"], given["part"])
-        only = found.part(name)
-    return {
-        "only": only,
-        "drop_self": given["drop_self"],
-        "same_as": _classes(given),
-        "same_conflicts": given["same_conflicts"],
+    return same_settings(given) | {
+        "only": chosen_queries(given),
         "spans": read_spans(given["spans"]) if given["spans"] else None,
         "chunks": read_chunks(given["chunks"]) if given["chunks"] else None,
         "overlap": given["overlap"],
@@ -85,9 +96,33 @@ def label_settings(given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def same_settings(given: dict[str, Any]) -> dict[str, Any]:
+    """What SAME_OPTIONS say, in the words of `evaluate` and `pool`."""
+    return {
+        "drop_self": given["drop_self"],
+        "same_as": _classes(given),
+        "same_conflicts": given["same_conflicts"],
+    }
+
+
+def chosen_queries(given: dict[str, Any]) -> Ids | None:
+    """The queries of the part of a split that was asked for; None for all."""
+    from semrecall.errors import InputError
+
+    if given["split"]:
+        found, name = part_of(given["split"], given["part"])
+        return found.part(name)
+    if given["part"]:
+        raise InputError(
+            f"--part {given['part']} is given without --split",
+            hint="name the file of the split: --split FILE (made by semrecall split)",
+        )
+    return None
+
+
 def note_use(given: dict[str, Any], result: Result) -> None:
     """Count it where the test part of a split was scored."""
-    from semrecall.splits import TEST, count_use
+    from semrecall.splits import PATIENCE, TEST, count_use
 
     if not given["split"]:
         return
@@ -95,7 +130,8 @@ def note_use(given: dict[str, Any], result: Result) -> None:
     if part == TEST:
         values = ((measure, scores.values) for (_, measure), scores in result.scores.items())
         use = count_use(path, part, values)
-        if use.times > 1:
+        # From then on a warning says the same.
+        if use.times > 1 and use.results < PATIENCE:
             click.echo(
                 f"{path}: the test was scored {use.times:,} times, with {use.results:,} different "
                 f"{'result' if use.results == 1 else 'results'}",

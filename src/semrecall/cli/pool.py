@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from semrecall.cli.inputs import run_options, runs_of
+from semrecall.cli.labels import SAME_OPTIONS, SPLIT_OPTIONS, chosen_queries, same_settings
 from semrecall.cli.outputs import OutputPath, WritingCommand
 from semrecall.cli.tables import format_option
 
@@ -16,6 +18,12 @@ __all__ = ["command"]
 
 _FILE = click.Path(exists=True)
 _SHOWN = 10
+
+
+def _labels(command: Any) -> Any:
+    for option in reversed((*SAME_OPTIONS, *SPLIT_OPTIONS)):
+        command = option(command)
+    return command
 
 
 @click.command("pool", cls=WritingCommand)
@@ -53,7 +61,7 @@ _SHOWN = 10
     "--output",
     type=OutputPath(dir_okay=False),
     metavar="FILE",
-    help="Write the pairs: .jsonl (for semrecall judge), .csv or .parquet.",
+    help="Write the pairs for judging: .jsonl, .csv or .parquet.",
 )
 @click.option(
     "--conflicts",
@@ -62,8 +70,11 @@ _SHOWN = 10
     show_default=True,
     help="Judgments that contradict each other.",
 )
+@click.option("--grade-column", metavar="COLUMN", help="Column of the judgments with the grades.")
+@run_options
+@_labels
 @format_option
-def command(runs: tuple[str, ...], output: str | None, **given: Any) -> None:
+def command(output: str | None, **given: Any) -> None:
     """List unjudged pairs of the first results of runs, those first that could change most.
 
     \b
@@ -71,18 +82,29 @@ def command(runs: tuple[str, ...], output: str | None, **given: Any) -> None:
     semrecall pool ann.parquet --truth truth.parquet --budget 500 --sample 200 -o pairs.jsonl
 
     Prints how much of each run is judged, and the first pairs; with -o all pairs go to a file that
-    judging takes. A pair that is picked for what it could change has the probability 1.
+    judging takes. A pair that is picked for what it could change has the probability 1. With
+    --same-as or --same-text the same document is judged once.
     """
+    from semrecall.cli.hints import hints_for
     from semrecall.formats import read_judgments, read_run
     from semrecall.pool import pool
 
-    judgments = None
+    judgments = truth = None
+    pooled = runs_of(given)
     if given["judgments"]:
-        judgments = read_judgments(given["judgments"], conflicts=given["conflicts"])
+        with hints_for("judgments", given["judgments"]):
+            judgments = read_judgments(
+                given["judgments"], conflicts=given["conflicts"], grade=given["grade_column"]
+            )
+    if given["truth"]:
+        with hints_for("truth", given["truth"]):
+            truth = read_run(given["truth"])
     found = pool(
-        [_named(read_run(path), path) for path in runs],
+        pooled,
         judgments,
-        truth=read_run(given["truth"]) if given["truth"] else None,
+        truth=truth,
+        only=chosen_queries(given),
+        **same_settings(given),
         **{
             name: given[name]
             for name in ("depth", "budget", "sample", "sample_by", "measure", "grade", "seed")
@@ -92,12 +114,6 @@ def command(runs: tuple[str, ...], output: str | None, **given: Any) -> None:
         found.write(output)
         click.echo(f"wrote {len(found):,} pairs to {output}", err=True)
     _show(found, given["format"], bool(output))
-
-
-def _named(run: Any, path: str) -> Any:
-    from pathlib import Path
-
-    return run.replace(name=run.name or Path(path).name.split(".")[0])
 
 
 def _show(found: Pool, format: str, written: bool) -> None:  # noqa: A002
