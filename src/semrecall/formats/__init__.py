@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from semrecall.data import Cost, Judgments, Run, Scores, Vectors
+from semrecall.data import Cost, Judgments, Pairs, Run, Scores, Vectors
 from semrecall.data.judgments import Conflicts
 from semrecall.data.run import Order, Ordering
 from semrecall.errors import FormatError, InputError
@@ -20,7 +20,14 @@ from semrecall.formats import hdf5, table, vdbbench
 from semrecall.formats.files import writing
 from semrecall.formats.options import Duplicates, NanScores, Options
 from semrecall.formats.table import FORMATS, Format, format_for, formats
-from semrecall.formats.texts import read_allowed, read_columns, read_ids, read_texts
+from semrecall.formats.texts import (
+    read_allowed,
+    read_columns,
+    read_documents,
+    read_ids,
+    read_listed_pairs,
+    read_texts,
+)
 from semrecall.space import Space
 from semrecall.space import space as space_named
 
@@ -33,8 +40,10 @@ __all__ = [
     "read_allowed",
     "read_columns",
     "read_cost",
+    "read_documents",
     "read_ids",
     "read_judgments",
+    "read_pairs",
     "read_queries",
     "read_run",
     "read_runs",
@@ -199,6 +208,28 @@ def read_judgments(
     options = Options(name=name, grade=grade, conflicts=conflicts, subtopics=subtopics)
     judgments: Judgments = _read("judgments", path, format, options)
     return judgments
+
+
+def read_pairs(path: Path | str, *, k: int | None = None) -> Pairs:
+    """Pairs to judge: of a run or a truth (its first k results), of judgments, or of a plain list.
+
+    A plain list is JSON lines, CSV or parquet with query_id and doc_id; a column `probability`
+    says with which each pair was picked, as `semrecall pool` writes it.
+
+    Raises FormatError, naming the lines, when the file is not what it claims to be.
+    """
+    found = _existing(path)
+    try:
+        kind = noun_of(found)
+    except FormatError:
+        raise
+    except InputError:
+        kind = ""  # columns that tell no noun: a plain list
+    if kind == "run":
+        return Pairs.of(read_run(found), k=k)
+    if kind == "judgments":
+        return Pairs.of(read_judgments(found, conflicts="first"))
+    return read_listed_pairs(found)
 
 
 def read_scores(path: Path | str) -> Scores:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semrecall.data.ids import Ids, ids
-from semrecall.data.run import DOC_COLUMNS
+from semrecall.data.pairs import Pairs
+from semrecall.data.run import DOC_COLUMNS, QUERY_COLUMNS
 from semrecall.formats.files import Faults, bare_name, fault, named, read_text
 from semrecall.formats.matrix import map_npy
 from semrecall.formats.parquet import ID_NAMES
@@ -25,10 +26,19 @@ from semrecall.formats.records import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["read_allowed", "read_columns", "read_ids", "read_records", "read_texts"]
+__all__ = [
+    "read_allowed",
+    "read_columns",
+    "read_documents",
+    "read_ids",
+    "read_listed_pairs",
+    "read_records",
+    "read_texts",
+]
 
 _TEXT_NAMES = ("text", "contents", "content", "body", "passage", "query", "question")
 _QUERY_NAMES = ("query_id", "id", "_id", "qid", "query-id")
+_IMAGE_NAMES = ("image", "image_path", "image_url")
 _NO_NUMBERS: frozenset[str] = frozenset()
 
 
@@ -40,18 +50,33 @@ def read_texts(path: Path | str) -> dict[str, str]:
 
     Raises FormatError, naming the lines, for records without id or text and for repeated ids.
     """
+    return {name: text for name, (text, _) in read_documents(path, images=False).items()}
+
+
+def read_documents(path: Path | str, *, images: bool = True) -> dict[str, tuple[str, str | None]]:
+    """(text, image) by id, like `read_texts`; the image is a path or an address, or None.
+
+    Images are in a column `image` (`image_path`, `image_url`); a path is that from the folder of
+    the file. With an image a document needs no text.
+
+    Raises FormatError, naming the lines, for records without id or content and for repeated ids.
+    """
     path = Path(path)
     records = _without_header(path) or read_records(path)
     columns = records.columns
     id_name = _name_of(records, ID_NAMES, "ids")
-    text_name = _name_of(records, _TEXT_NAMES, "texts")
+    image_name = next((n for n in _IMAGE_NAMES if images and n in columns), None)
     with named(path):
         names = ids(columns[id_name])
-    texts = _strings(columns[text_name])
+    pictures = _strings(columns[image_name]) if image_name else [None] * len(names)
+    if image_name and not set(_TEXT_NAMES) & set(columns):
+        texts: list[str | None] = [""] * len(names)
+    else:
+        texts = _strings(columns[_name_of(records, _TEXT_NAMES, "texts")])
     titles = _strings(columns["title"]) if "title" in columns else [""] * len(texts)
     faults = Faults(path)
     faults.add_all(np.flatnonzero(names.missing).tolist(), lambda at: f"{records.place(at)}: no id")
-    gaps = [at for at, t in enumerate(texts) if t is None]
+    gaps = [at for at, t in enumerate(texts) if t is None and not pictures[at]]
     faults.add_all(gaps, lambda at: f"{records.place(at)}: no text")
     twice = names.first_duplicate()
     if twice is not None:
@@ -60,8 +85,44 @@ def read_texts(path: Path | str) -> dict[str, str]:
             f"{records.place(twice[1])}"
         )
     faults.settle()
-    rows = zip(names.strings().tolist(), titles, texts, strict=True)
-    return {name: f"{title}\n{text}" if title else str(text) for name, title, text in rows}
+    rows = zip(names.strings().tolist(), titles, texts, pictures, strict=True)
+    return {
+        name: (f"{title}\n{text or ''}" if title else text or "", _located(picture, path))
+        for name, title, text, picture in rows
+    }
+
+
+def _located(picture: str | None, path: Path) -> str | None:
+    """Where an image is: its address, or its path from the folder of the file that names it."""
+    if not picture or "://" in picture or picture.startswith("data:"):
+        return picture or None
+    return str(path.parent / picture)
+
+
+def read_listed_pairs(path: Path) -> Pairs:
+    """Pairs of a plain list: JSON lines, CSV or parquet with query_id and doc_id.
+
+    Raises FormatError, naming the lines, for records without ids.
+    """
+    with named(path):
+        records = read_records(path)
+        queries = ids(records.columns[_name_of(records, QUERY_COLUMNS, "query ids")])
+        documents = ids(records.columns[_name_of(records, DOC_COLUMNS, "document ids")])
+        faults = Faults(path)
+        gone = queries.missing | documents.missing
+        faults.add_all(
+            np.flatnonzero(gone).tolist(),
+            lambda at: f"{records.place(at)}: no query id or no document id",
+        )
+        faults.settle()
+        details = {}
+        if "probability" in records.columns:
+            values = records.columns["probability"]
+            listed = values.to_pylist() if hasattr(values, "to_pylist") else list(values)
+            details["probability"] = np.array(
+                [np.nan if v in (None, "") else float(v) for v in listed]
+            )
+        return Pairs.of_columns(queries, documents, details)
 
 
 def read_columns(path: Path | str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, lru_cache
@@ -184,6 +184,8 @@ class Judge(ABC):
     #: Who the labels are by; the column `judge` of what comes out.
     name: str
     scale: Scale
+    #: Judges that are asked in its place, one by one; `combine` makes one answer of theirs.
+    members: Sequence[Judge] = ()
 
     @property
     @abstractmethod
@@ -207,6 +209,10 @@ class Judge(ABC):
         parts.update(question.document.digest)
         parts.update(question.repeat.to_bytes(4, "big"))
         return parts.digest()[:16]
+
+    def combine(self, question: Question, answers: Sequence[Answer]) -> Answer:
+        """One answer of those of the members, in their order."""
+        raise NotImplementedError(f"{type(self).__name__} has no members")
 
     def close(self) -> None:  # noqa: B027 - most judges hold nothing open
         """Let go of connections and models."""

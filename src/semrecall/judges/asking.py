@@ -1,0 +1,169 @@
+"""Asking a judge through the ledger: nothing twice, nothing lost, and several processes at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from semrecall.errors import JudgeFault
+from semrecall.judges.contract import Answer, Judge, Question, Reply, Status
+from semrecall.judges.ledger import Kept, Ledger
+
+__all__ = ["ask"]
+
+#: So many pairs are claimed at a time: few enough that a second process finds work to do.
+_CLAIMED_AT_ONCE = 64
+_LOOK_AGAIN_SECONDS = 0.5
+
+Watch = Callable[[Reply], None]
+
+
+def ask(
+    judge: Judge,
+    questions: Sequence[Question],
+    ledger: Ledger,
+    *,
+    again: Collection[Status] = (),
+    enter: bool = True,
+    watch: Watch | None = None,
+) -> dict[bytes, Kept]:
+    """What the judge says of the questions, by key (`judge.key(question)`).
+
+    Only what the ledger does not hold is asked: pairs never asked, and those where the world
+    failed (a timeout, a full quota). Questions of one key (equal texts) are asked once. Pairs
+    that another process is asking are waited for.
+
+    again: statuses without a grade that are asked once more. enter: whether the pairs belong in
+    what the ledger is read as; questions that only test the judge do not. watch: is shown every
+    reply after it is kept.
+
+    Raises Stopped when the judge had to stop (quota, cap); everything recorded stays.
+    """
+    by_key: dict[bytes, Question] = {}
+    rows = []
+    for question in questions:
+        key = judge.key(question)
+        by_key.setdefault(key, replace(question, key=key))
+        rows.append((question.query_id, question.doc_id, question.repeat, key))
+    number = ledger.enlist(judge)
+    if enter:
+        ledger.enter_pairs(number, rows)
+    if judge.members:
+        _ask_members(judge, list(by_key.values()), ledger, again, enter, watch)
+        return ledger.kept(number, by_key)
+    kept = ledger.kept(number, by_key)
+    opened = [k for k in by_key if _is_open(kept.get(k), again)]
+    while opened:
+        asked = {k: replace(by_key[k], tried=_tried(kept.get(k), again)) for k in opened}
+        work = _Work(judge, ledger, number, asked, watch)
+        try:
+            judge.answer(work, work.record)
+        finally:
+            work.let_go()
+        work.check()
+        if not work.elsewhere:
+            break
+        # The others are being asked by another process: theirs, unless it ends before.
+        time.sleep(_LOOK_AGAIN_SECONDS)
+        kept = ledger.kept(number, by_key)
+        opened = [k for k in work.elsewhere if _is_open(kept.get(k), ())]
+    return ledger.kept(number, by_key)
+
+
+def _is_open(kept: Kept | None, again: Collection[Status]) -> bool:
+    if kept is None or kept.status is None:
+        return True
+    return not kept.settled and (kept.status.passing or kept.status in again)
+
+
+def _tried(kept: Kept | None, again: Collection[Status]) -> Mapping[str, int]:
+    """How often each status was met; who asks again starts afresh."""
+    return {} if kept is None or kept.status in again else kept.tried
+
+
+class _Work:
+    """Questions handed out one by one, each claimed before, and the replies taken in."""
+
+    def __init__(
+        self,
+        judge: Judge,
+        ledger: Ledger,
+        number: int,
+        questions: dict[bytes, Question],
+        watch: Watch | None,
+    ) -> None:
+        self.elsewhere: list[bytes] = []
+        self._judge, self._ledger, self._number = judge, ledger, number
+        self._questions, self._watch = questions, watch
+        self._claimed: set[bytes] = set()
+        self._ended = False
+
+    def __iter__(self) -> Iterator[Question]:
+        keys = list(self._questions)
+        for start in range(0, len(keys), _CLAIMED_AT_ONCE):
+            block = keys[start : start + _CLAIMED_AT_ONCE]
+            ours = self._ledger.claim(self._number, block)
+            self._claimed |= ours
+            self.elsewhere += [key for key in block if key not in ours]
+            yield from (self._questions[key] for key in block if key in ours)
+        self._ended = True
+
+    def record(self, reply: Reply) -> None:
+        strange = [a.question.key for a in reply.answers if a.question.key not in self._claimed]
+        if strange:
+            raise JudgeFault(
+                f"{self._judge.name} answered {len(strange)} questions it was not asked, or twice"
+            )
+        self._ledger.record(self._number, reply)
+        self._claimed.difference_update(a.question.key for a in reply.answers if a.final)
+        if self._watch is not None:
+            self._watch(reply)
+
+    def let_go(self) -> None:
+        """Others may ask what is not answered."""
+        if self._claimed:
+            self._ledger.release(self._number, self._claimed)
+
+    def check(self) -> None:
+        """A judge that came back has answered everything."""
+        silent = len(self._claimed)
+        if silent or not self._ended:
+            raise JudgeFault(
+                f"{self._judge.name} came back with {silent:,} questions unanswered"
+                if silent
+                else f"{self._judge.name} came back before it took all questions"
+            )
+
+
+def _ask_members(
+    panel: Judge,
+    questions: Sequence[Question],
+    ledger: Ledger,
+    again: Collection[Status],
+    enter: bool,
+    watch: Watch | None,
+) -> None:
+    """Ask each member through the ledger, then enter what the panel makes of their answers."""
+    number = ledger.enlist(panel)
+    kept = ledger.kept(number, [q.key for q in questions])
+    opened = [q for q in questions if not (q.key in kept and kept[q.key].settled)]
+    said = [
+        ask(member, opened, ledger, again=again, enter=enter, watch=watch)
+        for member in panel.members
+    ]
+    for question in opened:
+        found = [
+            _answer(question, answers[member.key(question)])
+            for member, answers in zip(panel.members, said, strict=True)
+        ]
+        combined = panel.combine(question, found)
+        before = kept.get(question.key)
+        if before is None or (before.status, before.grade) != (combined.status, combined.grade):
+            ledger.record(number, Reply((combined,), combined.status))
+
+
+def _answer(question: Question, kept: Kept) -> Answer:
+    """What the ledger holds as an answer."""
+    status = kept.status or Status.UNKNOWN
+    return Answer(question, status, kept.grade, kept.reason, kept.confidence, flags=kept.flags)
