@@ -23,7 +23,18 @@ __all__ = ["Conflicts", "Judgments", "warn_of_several_grades"]
 
 GRADE_COLUMNS = ("grade", "relevance", "rel", "label", "score", "rating", "human")
 #: What may be known of a judgment beside its grade.
-DETAIL_COLUMNS = ("judge", "reason", "time", "cost", "probability", "subtopics")
+DETAIL_COLUMNS = (
+    "judge",
+    "reason",
+    "status",
+    "time",
+    "cost",
+    "probability",
+    "confidence",
+    "origin",
+    "flags",
+    "subtopics",
+)
 Conflicts = Literal["error", "max", "first", "last"]
 
 
@@ -32,8 +43,10 @@ class Judgments:
     """Judged (query, document) pairs, distinct, shape (m,) each.
 
     grades: float64; NaN is "no grade", and then `details["reason"]` may say why. It is never 0.
-    details: further columns: judge, reason, time, cost, probability (with which the pair was
-        picked for judging), subtopics (JSON text: the grade for each subtopic of the query).
+    details: further columns: judge, reason, status (why there is no grade), time, cost,
+        probability (with which the pair was picked for judging), confidence (the judge's own
+        probability of its label), origin (the document whose equal text was judged), flags,
+        subtopics (JSON text: the grade for each subtopic of the query).
     """
 
     queries: Ids

@@ -37,7 +37,7 @@ __all__ = [
 #: Names of columns that say of which run a record is.
 SYSTEM_COLUMNS = ("run", "tag", "system", "run_id", "run_name")
 #: Columns that hold numbers in runs and judgments; all else in a text file is text.
-NUMBERS = frozenset({*SCORE_COLUMNS, *GRADE_COLUMNS, "rank", "cost", "probability"})
+NUMBERS = frozenset({*SCORE_COLUMNS, *GRADE_COLUMNS, "rank", "cost", "probability", "confidence"})
 #: Fields that runs and judgments know; arrow's reader leaves out all others.
 _FIELDS = NUMBERS | {*QUERY_COLUMNS, *DOC_COLUMNS, *DETAIL_COLUMNS, *SYSTEM_COLUMNS, "ids"}
 

@@ -154,7 +154,8 @@ class Reply:
     status: of the call as a whole. mode: how the label was asked for and found ("schema",
     "json", "tool", "plain"; "+fence", "+prose"). raw: the text that came back. tokens: None where
     the endpoint did not say. cost: in the currency of the prices given; None when unknown.
-    maybe_charged: no reply came, and the endpoint may have counted the call all the same.
+    maybe_charged: no reply came, and the endpoint may have counted the call all the same. calls:
+    0 where nothing was called.
     """
 
     answers: tuple[Answer, ...]
@@ -167,6 +168,7 @@ class Reply:
     latency_seconds: float | None = None
     cost: float | None = None
     maybe_charged: bool = False
+    calls: int = 1
 
 
 #: Takes a reply as soon as it is known; returns when it is safely kept.
@@ -186,6 +188,8 @@ class Judge(ABC):
     scale: Scale
     #: Judges that are asked in its place, one by one; `combine` makes one answer of theirs.
     members: Sequence[Judge] = ()
+    #: Whether it needs the texts; one that knows pairs by id does not.
+    reads_texts: bool = True
 
     @property
     @abstractmethod
@@ -213,6 +217,10 @@ class Judge(ABC):
     def combine(self, question: Question, answers: Sequence[Answer]) -> Answer:
         """One answer of those of the members, in their order."""
         raise NotImplementedError(f"{type(self).__name__} has no members")
+
+    def remarks(self) -> Sequence[str]:
+        """What a reader of the labels should know of how they came about in this run."""
+        return ()
 
     def close(self) -> None:  # noqa: B027 - most judges hold nothing open
         """Let go of connections and models."""
