@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from semrecall.evaluate.table import count_lines, left_out_lines, note_lines
 from semrecall.formats import writing
 from semrecall.report.charts import Bar, Column, distributions, histogram, stacked_bars
 from semrecall.report.headline import headline
+from semrecall.report.parts import cut, figure, kind, page, table
 from semrecall.text import number, one_line, plural, share
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ Texts = Mapping[Any, str]
 _WORST = 20
 #: So many missed neighbours of a query are listed, the relevant ones first.
 _MISSED = 30
-_TEXT = 240
 
 
 def write_html(
@@ -83,14 +82,7 @@ def html_report(
         _worst(result, texts),
         _making(result, command),
     ]
-    style = files("semrecall.report").joinpath("page.css").read_text(encoding="utf-8")
-    body = "\n".join(part for part in parts if part)
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(answer)}</title>\n<style>\n{style}</style>\n</head>\n"
-        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
-    )
+    return page(answer, parts)
 
 
 @dataclass(frozen=True)
@@ -114,40 +106,6 @@ def _standing(result: Result) -> str:
 
 
 # -- tables ---------------------------------------------------------------------------------
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, names: int = 1) -> str:
-    """A table in a box of its own that scrolls; the first `names` cells of a row are names.
-
-    Rows that follow each other with the same first name share it.
-    """
-    head = "".join(
-        f'<th scope="col"{_kind(c < names)}>{escape(h)}</th>' for c, h in enumerate(heads)
-    )
-    lines = []
-    for r, row in enumerate(rows):
-        first = r == 0 or names == 1 or rows[r - 1][0] != row[0]
-        cells = [_cell(cell, c < names) for c, cell in enumerate(row)]
-        if names > 1:
-            span = next(
-                (i for i, other in enumerate(rows[r:]) if other[0] != row[0]), len(rows) - r
-            )
-            cells[0] = f'<th scope="rowgroup" rowspan="{span}">{escape(row[0])}</th>' * first
-        place = "" if names == 1 else ' class="first"' if first else ' class="inner"'
-        lines.append(f"<tr{place}>{''.join(cells)}</tr>")
-    return (
-        f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>'
-        + "\n".join(lines)
-        + "</tbody></table></div>"
-    )
-
-
-def _cell(text: str, is_name: bool) -> str:
-    return f'<th scope="row">{escape(text)}</th>' if is_name else f"<td>{escape(text)}</td>"
-
-
-def _kind(is_text: bool) -> str:
-    return ' class="text"' if is_text else ""
 
 
 def _figures(row: Summary) -> list[str]:
@@ -175,7 +133,7 @@ def _summary(result: Result) -> str:
         f"<li><code>{escape(str(m))}</code>: {escape(m.about)}</li>" for m in result.measures
     )
     return (
-        f"<h2>Summary</h2>{_table(heads, rows, names=1 + several)}"
+        f"<h2>Summary</h2>{table(heads, rows, names=1 + several)}"
         f"<details><summary>What the measures mean</summary><ul>{meanings}</ul></details>"
     )
 
@@ -203,15 +161,10 @@ def _slice(result: Result, part: Slice) -> str:
     ]
     heads = ["measure", part.column, *(["run"] if several else []), *_heads(result)]
     about = f", the {part.about}" if part.about else ""
-    return f"<h2>By {escape(part.column + about)}</h2>{_table(heads, rows, names=2 + several)}"
+    return f"<h2>By {escape(part.column + about)}</h2>{table(heads, rows, names=2 + several)}"
 
 
 # -- charts ---------------------------------------------------------------------------------
-
-
-def _figure(caption: str, small: str, chart: str) -> str:
-    below = f"<small>{escape(small)}</small>" if small else ""
-    return f"<figure><figcaption>{escape(caption)}{below}</figcaption>{chart}</figure>"
 
 
 def _drawn(result: Result) -> list[tuple[int, Measure]]:
@@ -243,7 +196,7 @@ def _distributions(result: Result) -> str:
     floor = _floor([c.values for row in columns.values() for c in row])
     groups = f"the {semantic.about}" if by_group and semantic is not None else "run"
     charts = [
-        _figure(
+        figure(
             name,
             "",
             distributions(
@@ -295,7 +248,7 @@ def _neighbours(result: Result) -> str:
     )
     return (
         f"<h2>Semantic neighbours per query</h2><p>{escape(about)}</p>"
-        f'<div class="charts">{_figure(f"Relevant ones among the exact {k}", "", chart)}</div>'
+        f'<div class="charts">{figure(f"Relevant ones among the exact {k}", "", chart)}</div>'
     )
 
 
@@ -330,11 +283,11 @@ def _split(result: Result) -> str:
     chart = stacked_bars(
         "Where it is lost", described, bars, ["quantisation", "index search"]
     ) if bars else ""  # fmt: skip
-    figure = f'<div class="charts">{_figure("Loss in two parts", "", chart)}</div>' if chart else ""
+    drawn = f'<div class="charts">{figure("Loss in two parts", "", chart)}</div>' if chart else ""
     return (
         "<h2>Where it is lost</h2><p>Quantisation: what exact search over the codes loses against "
         "the full vectors. Index search: what the index loses on top. Both add up to the total."
-        f"</p>{figure}{_table([*heads, 'queries'], rows, names=1 + several)}"
+        f"</p>{drawn}{table([*heads, 'queries'], rows, names=1 + several)}"
     )
 
 
@@ -358,7 +311,7 @@ def _worst(result: Result, texts: _Texts) -> str:
 
 def _query(result: Result, row: int, names: list[str], run: str, texts: _Texts) -> str:
     query = result.queries[row]
-    text = _cut(texts.queries.get(str(query), ""))
+    text = cut(texts.queries.get(str(query), ""))
     values = ", ".join(
         f"{name} {number(float(result.scores[run, name].values[row]), 3)}" for name in names[:6]
     )
@@ -387,10 +340,10 @@ def _missed(result: Result, row: int, run: str, texts: _Texts) -> str:
             cells += f"<td>{'unjudged' if math.isnan(m.grade) else f'{m.grade:g}'}</td>"
         cells += f'<td class="text">{escape(one_line(str(m.document)))}</td>'
         if with_text:
-            text = _cut(texts.documents.get(str(m.document), ""))
+            text = cut(texts.documents.get(str(m.document), ""))
             cells += f'<td class="text long">{escape(text)}</td>'
         lines.append(f"<tr>{cells}</tr>")
-    head = "".join(f'<th scope="col"{_kind(h in ("document", "text"))}>{h}</th>' for h in heads)
+    head = "".join(f'<th scope="col"{kind(h in ("document", "text"))}>{h}</th>' for h in heads)
     rest = len(missed) - len(lines)
     more = f"<p>And {rest:,} more.</p>" if rest > 0 else ""
     return (
@@ -399,11 +352,6 @@ def _missed(result: Result, row: int, run: str, texts: _Texts) -> str:
         + "".join(lines)
         + f"</tbody></table></div>{more}"
     )
-
-
-def _cut(text: str) -> str:
-    text = one_line(text)
-    return text if len(text) <= _TEXT else text[: _TEXT - 1].rstrip() + "…"
 
 
 # -- how it was made ------------------------------------------------------------------------
