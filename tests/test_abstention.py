@@ -126,7 +126,7 @@ def test_the_curve_thinned_and_as_a_document():
         (lambda: abstention(RUN, {"a": True}, unanswerable=["n"]), InputError, "give either"),
         (lambda: abstention(RUN, {"a": True}), InputError, "known to be without an answer"),
         (lambda: abstention(RUN, unanswerable=list("abcnme")), InputError, "be with an answer"),
-        (lambda: abstention(RUN, {"z": True}), MismatchError, "none of the 6 queries"),
+        (lambda: abstention(RUN, {"z": True}), MismatchError, "none of the 1 query said to have"),
         (lambda: abstention(RUN, [True]), InputError, "1 values for 6 queries"),
         (lambda: abstention(RUN, {"a": "perhaps"}), InputError, "answerable is 'perhaps'"),
         (lambda: abstention(RUN, unanswerable=["n"], cost=0), InputError, "cost is 0"),
@@ -146,3 +146,63 @@ def test_wrong_questions(call, error, said):
 def test_an_empty_column_of_ids_leaves_every_query_answerable():
     with pytest.raises(InputError, match="without an answer"):
         abstention(RUN, unanswerable=Ids(np.empty(0, dtype=np.int64)))
+
+
+# -- queries that the run does not have ----------------------------------------------------------
+
+
+def test_a_query_that_the_run_does_not_have_found_nothing():
+    # Files of results have no line for it: as e of RUN, whose row is empty.
+    file = RUN.select(RUN.query_ids != "e")
+    for answers in ({"unanswerable": NONE}, {"answerable": {q: q not in NONE for q in "abcnme"}}):
+        found = abstention(file, **answers)
+        same = abstention(RUN, unanswerable=NONE)
+        assert (found.auc, found.answerable, found.unanswerable) == (8 / 9, 3, 3)
+        assert found.rejected.tolist() == same.rejected.tolist()
+        assert (found.silent, same.silent) == (1, 0)
+        assert "1 query not in the run: nothing was found" in str(found)
+        assert found.to_dict()["silent"] == 1
+    # One with an answer that was not found is refused at every threshold, too.
+    assert abstention(file, {"a": True, "n": False, "z": True}).kept.max() == 0.5
+
+
+def test_only_a_part():
+    found = abstention(RUN, unanswerable=["n", "m", "z"], only=["a", "b", "n", "z", "y"])
+    assert (found.answerable, found.unanswerable, found.silent) == (2, 2, 1)
+
+
+def test_ids_of_another_set():
+    with pytest.raises(MismatchError, match="none of the 2 queries known to have no answer is in"):
+        abstention(RUN, unanswerable=["q8", "q9"])
+    with pytest.raises(MismatchError) as fault:
+        abstention(RUN, unanswerable=["N", "M"])
+    assert "upper and lower case" in fault.value.hint
+
+
+def test_distances_without_a_space():
+    far = Run.from_dict({"a": {"x": 1.0}, "n": {"x": 3.0}}, lower_is_better=True)
+    found = abstention(far, unanswerable=["n"], lower_is_better=True)
+    assert (found.auc, found.best.value, found.higher_is_better) == (1.0, 1.0, False)
+    gap = Run.from_dict(
+        {"a": {"x": 1.0, "y": 4.0}, "n": {"x": 3.0, "y": 3.5}}, lower_is_better=True
+    )
+    assert abstention(gap, unanswerable=["n"], score="gap", lower_is_better=True).auc == 1.0
+    with pytest.raises(InputError, match="threshold is not a number"):
+        abstention(far, unanswerable=["n"], threshold=math.nan)
+
+
+def test_the_command_reads_runs_as_score_does(semrecall_main, tmp_path):
+    (tmp_path / "far.run").write_text("a Q0 x 1 1.0 r\nn Q0 x 1 3.0 r\nb Q0 x 1 2.0 r\n")
+    (tmp_path / "none.txt").write_text("n\nz\n")
+    (tmp_path / "sure.csv").write_text("query_id,sure\na,3\nn,1\nb,2\n")
+    asked = ("abstention", "far.run", "--unanswerable", "none.txt", "--lower-is-better")
+    status, out, _ = semrecall_main(*asked)
+    assert status == 0
+    assert "AUC 1.0000" in out
+    assert "answer up to 2, keeps 100.0%" in out
+    _, out, _ = semrecall_main(*asked, "--columns", "sure.csv", "--score", "sure")
+    assert "by the column sure" in out
+    (tmp_path / "two.run").write_text("a Q0 x 1 1.0 r\na Q0 x 1 3.0 s\n")
+    status, _, err = semrecall_main("abstention", "two.run", "--unanswerable", "none.txt")
+    assert status == 2
+    assert "the file holds 2 runs, each named: give a file of one" in err

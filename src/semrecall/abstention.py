@@ -11,7 +11,8 @@ import numpy as np
 
 from semrecall.data import Ids, Run, Scores
 from semrecall.data.answers import answers_of
-from semrecall.data.ids import codes_in, ids, unify
+from semrecall.data.ids import codes_in, concatenate, ids, unify
+from semrecall.data.matching import difference
 from semrecall.errors import InputError, MismatchError
 from semrecall.stats.roc import auc, auc_interval, threshold_shares
 from semrecall.text import number, plural, share
@@ -47,7 +48,8 @@ class Abstention:
     than an unanswerable one; low, high: its interval.
     values, kept, rejected, costs: the curve, (t,) each, the most permissive threshold first.
     best: the threshold of the least cost, the most permissive of equal ones. given: the one asked
-    about. left_out: queries nobody says anything about.
+    about. left_out: queries nobody says anything about. silent: queries that the run does not have,
+    so that it found nothing for them.
     """
 
     score: str
@@ -66,6 +68,7 @@ class Abstention:
     best: Threshold
     given: Threshold | None
     left_out: int
+    silent: int = 0
 
     def __repr__(self) -> str:
         return f"Abstention(auc {self.auc:.4f}, best threshold {self.best.value:g})"
@@ -90,6 +93,7 @@ class Abstention:
             "answerable": self.answerable,
             "unanswerable": self.unanswerable,
             "left_out": self.left_out,
+            "silent": self.silent,
             "auc": self.auc,
             "low": self.low,
             "high": self.high,
@@ -113,6 +117,11 @@ class Abstention:
         ]
         if self.given is not None:
             lines.append(f"the threshold asked about: {self._said(self.given)}")
+        if self.silent:
+            lines.append(
+                f"{plural(self.silent, 'query', 'queries')} not in the run: nothing was found, so "
+                "rejected at every threshold"
+            )
         if self.left_out:
             lines.append(
                 f"{plural(self.left_out, 'query', 'queries')} of the run left out: nobody says "
@@ -145,11 +154,13 @@ def abstention(
     cost: float = 1.0,
     threshold: float | None = None,
     confidence: float = 0.95,
+    lower_is_better: bool = False,
+    only: Any = None,
 ) -> Abstention:
     """The abstention curve: what rejecting queries by a threshold on a score keeps and rejects.
 
-    run: results with scores, one row a query. A query without results is rejected at every
-        threshold.
+    run: results with scores, one row a query. A query without results, or not in the run at all, is
+        rejected at every threshold.
     answerable: {query id: bool}, a frame with query_id and answerable, or a column (n,) of
         booleans in the order of the run's queries.
     unanswerable: instead of it, the ids of the queries known to have no answer; all others have.
@@ -158,13 +169,17 @@ def abstention(
     cost: what answering a query without an answer costs, where refusing one with an answer costs
         1. `best` has the least mean cost over the queries given.
     threshold: one to report on, say from a development split.
+    lower_is_better: scores of the run, without a space, are distances.
+    only: ids of the queries to look at; None takes all of them.
 
     Raises InputError where the run has no scores, or a group has no query.
     """
     if not cost > 0 or math.isinf(cost):
         raise InputError(f"cost is {cost}; expected a number above 0")
-    known = _answerable(run.queries, answerable, unanswerable)
-    values, label, higher = _scores(run, score)
+    if threshold is not None and math.isnan(threshold):
+        raise InputError("threshold is not a number")
+    run, known, silent = _all_asked(run, answerable, unanswerable, only)
+    values, label, higher = _scores(run, score, lower_is_better)
     use = ~np.isnan(known)
     good, bad = (values[use & (known == side)] for side in (1.0, 0.0))
     for group, what in ((good, "with"), (bad, "without")):
@@ -208,6 +223,7 @@ def abstention(
         best=point(float(limits[best]), float(kept[best]), float(rejected[best])),
         given=given,
         left_out=int(np.count_nonzero(~use)),
+        silent=silent,
     )
 
 
@@ -227,33 +243,64 @@ def _costs(kept: Array, rejected: Array, good: int, bad: int, cost: float) -> Ar
     return np.asarray(((1 - kept) * good + cost * (1 - rejected) * bad) / (good + bad))
 
 
-def _answerable(queries: Ids, answerable: Any, unanswerable: Any) -> Array:
-    """1 with an answer, 0 without, NaN where nobody says; (n,)."""
+def _all_asked(run: Run, answerable: Any, unanswerable: Any, only: Any) -> tuple[Run, Array, int]:
+    """The run with a row for every query asked about, who has an answer, how many are added.
+
+    Answers (n,) are 1 with one, 0 without, NaN where nobody says.
+    """
     if (answerable is None) == (unanswerable is None):
         raise InputError("give either answerable or unanswerable, to say which queries have one")
     if unanswerable is not None:
-        wanted, without = unify(queries, ids(unanswerable, what="unanswerable ids"))
-        return np.where(np.isin(wanted, without), 0.0, 1.0)
-    if isinstance(answerable, Mapping) or hasattr(answerable, "columns"):
-        names, values = answers_of(answerable)
+        named = ids(unanswerable, what="unanswerable ids")
+        values, others = np.zeros(len(named)), 1.0
+    elif isinstance(answerable, Mapping) or hasattr(answerable, "columns"):
+        (named, values), others = answers_of(answerable), math.nan
     else:
         column = list(answerable)
-        if len(column) != len(queries):
+        if len(column) != len(run):
             raise InputError(
-                f"answerable has {len(column):,} values for {len(queries):,} queries of the run"
+                f"answerable has {len(column):,} values for {len(run):,} queries of the run"
             )
-        names, values = answers_of({"query_id": queries, "answerable": column})
-    wanted, there = unify(queries, names)
-    rows = codes_in(wanted, there)
-    if len(queries) and not (rows >= 0).any():
-        raise MismatchError(
-            f"none of the {len(queries):,} queries of the run is said to have an answer or none: "
-            f"the run has ids like {queries[0]!r}"
-        )
-    return np.asarray(np.append(values, np.nan)[rows])
+        named, values = answers_of({"query_id": run.queries, "answerable": column})
+        others = math.nan
+    _require_common(run.queries, named, unanswerable is not None)
+    if only is not None:
+        part = ids(only, what="query ids")
+        run, use = run.select(_among(run.queries, part)), _among(named, part)
+        named, values = named[use], values[use]
+    absent = named[np.flatnonzero(~_among(named, run.queries))]
+    wider = run.replace(
+        queries=concatenate([run.queries, absent]),
+        offsets=np.append(run.offsets, np.full(len(absent), run.offsets[-1])),
+    )
+    wanted, there = unify(wider.queries, named)
+    return wider, np.append(values, others)[codes_in(wanted, there)], len(absent)
 
 
-def _scores(run: Run, score: str | Mapping[Any, float] | Scores) -> tuple[Array, str, bool]:
+def _among(column: Ids, known: Ids) -> NDArray[np.bool_]:
+    ours, theirs = unify(column, known)
+    return np.isin(ours, theirs)
+
+
+def _require_common(queries: Ids, named: Ids, without: bool) -> None:
+    """Queries of which the run has none are those of another set, or written otherwise."""
+    if len(queries) == 0 or len(named) == 0 or _among(named, queries).any():
+        return
+    reason = difference(named, queries)
+    what = "known to have no answer" if without else "said to have an answer or none"
+    raise MismatchError(
+        f"none of the {plural(len(named), 'query', 'queries')} {what} is in the run: they are "
+        f"like {named[0]!r}, those of the run like {queries[0]!r}",
+        hint=str(reason)
+        if reason
+        else "where the run found nothing for any of them, say it of every query: a column "
+        "`answerable` (--columns)",
+    )
+
+
+def _scores(
+    run: Run, score: str | Mapping[Any, float] | Scores, lower_is_better: bool
+) -> tuple[Array, str, bool]:
     """The score of each query (n,), NaN where it has none; what it is; whether higher is better."""
     if isinstance(score, Scores):
         return _matched(run, score.queries, score.values), score.measure, True
@@ -264,7 +311,7 @@ def _scores(run: Run, score: str | Mapping[Any, float] | Scores) -> tuple[Array,
         raise InputError(f"score is {score!r}; expected top, gap, or a number for each query")
     if run.flat_scores is None:
         raise InputError("the run has no scores, so no threshold can be set on them")
-    higher = run.space is None or run.space.higher_is_nearer
+    higher = not lower_is_better if run.space is None else run.space.higher_is_nearer
     usable = np.where(run.valid, run.flat_scores if higher else -run.flat_scores, -np.inf)
     padded = np.full((len(run), 2), -np.inf)
     for row, (start, stop) in enumerate(zip(run.offsets[:-1], run.offsets[1:], strict=True)):

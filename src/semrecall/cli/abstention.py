@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from semrecall.cli.inputs import run_options
 from semrecall.cli.tables import format_option
 
 if TYPE_CHECKING:
     from semrecall.abstention import Abstention
-    from semrecall.data import Run
 
 __all__ = ["command"]
 
@@ -39,13 +39,15 @@ _SHOWN = 12
     help="What answering a query without an answer costs, where refusing one with costs 1.",
 )
 @click.option("--threshold", type=float, help="A threshold to report on, say from a dev split.")
-@click.option("--split", "part", metavar="FILE:PART", help="Only these queries, e.g. s.csv:dev.")
+@click.option("--split", metavar="FILE[:PART]", help="Only these queries, e.g. s.csv:dev.")
+@click.option("--part", metavar="PART", help="The part of --split FILE: dev or test.")
 @click.option(
     "--space", type=click.Choice(["ip", "cosine", "l2"]), help="Space of the scores of the run."
 )
 @click.option(
     "--confidence", type=float, default=0.95, show_default=True, help="Of the AUC's interval."
 )
+@run_options
 @format_option
 def command(run: str, format: str, **given: Any) -> None:  # noqa: A002
     """Show what a threshold on a score of each query keeps of those with an answer, and rejects.
@@ -58,29 +60,33 @@ def command(run: str, format: str, **given: Any) -> None:  # noqa: A002
     threshold.
     """
     from semrecall.abstention import abstention
+    from semrecall.cli.hints import hints_for
+    from semrecall.cli.labels import chosen_queries
     from semrecall.formats import read_columns, read_ids, read_run
 
-    found = read_run(run, space=given["space"])
-    if given["part"]:
-        from semrecall.cli.labels import part_of
-
-        chosen, name = part_of(given["part"], None)
-        found = chosen.select(found, name)
+    reading = ("space", "duplicates", "nan", "order", "lower_is_better")
+    with hints_for("run", run):
+        found = read_run(run, **{name: given[name] for name in reading})
     columns = read_columns(given["columns"]) if given["columns"] else None
     result = abstention(
         found,
         columns if not given["unanswerable"] else None,
         unanswerable=read_ids(given["unanswerable"]) if given["unanswerable"] else None,
-        score=_score(given["score"], columns, found),
+        score=_score(given["score"], columns),
         cost=given["cost"],
         threshold=given["threshold"],
         confidence=given["confidence"],
+        lower_is_better=given["lower_is_better"],
+        only=chosen_queries(given),
     )
     _show(result, format)
 
 
-def _score(name: str, columns: Any, run: Run) -> Any:
-    """`top`, `gap`, or the numbers of a column by query id."""
+def _score(name: str, columns: Any) -> Any:
+    """`top`, `gap`, or the numbers of a column, by query."""
+    import numpy as np
+
+    from semrecall.data import Scores
     from semrecall.errors import InputError
     from semrecall.registry import did_you_mean
 
@@ -91,10 +97,10 @@ def _score(name: str, columns: Any, run: Run) -> Any:
             f"no score {name!r}", hint=did_you_mean(name, ["top", "gap", *(columns or ())])
         )
     try:
-        values = [float(value) for value in columns[name].tolist()]
+        values = np.array([float(value) for value in columns[name].tolist()])
     except (TypeError, ValueError) as error:
         raise InputError(f"the column {name!r} is no column of numbers ({error})") from error
-    return dict(zip(columns["query_id"], values, strict=True))
+    return Scores(f"the column {name}", columns["query_id"], values)
 
 
 def _show(result: Abstention, format: str) -> None:  # noqa: A002
