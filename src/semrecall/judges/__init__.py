@@ -2,6 +2,7 @@
 
 from semrecall.judges.contract import Answer, Document, Judge, Question, Reply, Scale, Status
 from semrecall.judges.ledger import Ledger, Vote
+from semrecall.judges.opening import open_judge
 
 __all__ = [
     "Answer",
@@ -13,4 +14,5 @@ __all__ = [
     "Scale",
     "Status",
     "Vote",
+    "open_judge",
 ]

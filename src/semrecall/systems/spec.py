@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from semrecall.errors import InputError
-from semrecall.registry import did_you_mean, load_system
+from semrecall.registry import did_you_mean, load_system, split_spec
 from semrecall.systems.base import System
 
 __all__ = ["open_system", "parse_spec"]
@@ -43,18 +43,4 @@ def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
     text = spec.strip()
     if "?" not in text and text.endswith(".faiss"):
         return "faiss", {"index": text}
-    name, _, rest = text.partition("?")
-    options: dict[str, str] = {}
-    for piece in filter(None, rest.split("&")):
-        key, equals, value = piece.partition("=")
-        if not equals or not key or not value:
-            raise InputError(
-                f"{piece!r} in the system {spec!r} is not key=value",
-                hint='for example "faiss?factory=IVF256,SQ8"',
-            )
-        if key in options:
-            raise InputError(f"{key!r} occurs twice in the system {spec!r}")
-        options[key] = value
-    if not name:
-        raise InputError(f"the system {spec!r} has no name", hint='for example "exact"')
-    return name, options
+    return split_spec(text, "system", "faiss?factory=IVF256,SQ8")
