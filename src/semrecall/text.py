@@ -7,7 +7,13 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["aligned", "cell", "display_width", "number", "one_line", "plural", "share", "shortened"]
+__all__ = [
+    "WIDTH", "aligned", "cell", "display_width", "number", "one_line", "plural", "share",
+    "shortened", "wrapped",
+]  # fmt: skip
+
+#: Columns of a terminal that a table may take.
+WIDTH = 100
 
 #: What stands where there is no value.
 NOTHING = "-"
@@ -97,4 +103,30 @@ def shortened(name: str, width: int = 30) -> str:
     if display_width(name) <= width:
         return name
     # The end of a name tells settings apart as often as its start.
-    return name[: width // 2] + "…" + name[-(width // 2 - 1) :]
+    start = _first_columns(name, width // 2)
+    end = _first_columns(name[::-1], width - 1 - display_width(start))[::-1]
+    return f"{start}…{end}"
+
+
+def _first_columns(text: str, width: int) -> str:
+    """As much of the text from its start on as fits into so many columns."""
+    taken = 0
+    for at, character in enumerate(text):
+        taken += display_width(character)
+        if taken > width:
+            return text[:at]
+    return text
+
+
+def wrapped(line: str, width: int = WIDTH, indent: str = "  ") -> list[str]:
+    """The line, broken at blanks where it is too wide; what follows is indented."""
+    lines, rest = [], line
+    while display_width(rest) > width:
+        fits = len(_first_columns(rest, width))
+        # Blanks at the start are an indent, and no place to break.
+        at = rest.rfind(" ", len(rest) - len(rest.lstrip()), fits + 1)
+        if at < 0:
+            break
+        lines.append(rest[:at])
+        rest = indent + rest[at + 1 :].lstrip()
+    return [*lines, rest]

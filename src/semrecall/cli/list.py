@@ -30,7 +30,28 @@ def command(what: str | None, format: str) -> None:  # noqa: A002
             continue
         if what is None:
             click.echo(("\n" if position else "") + name.capitalize() + "\n")
-        print_rows(rows(), format)
+        if name == "measures" and format == "table":
+            _show_measures(rows())
+        else:
+            print_rows(rows(), format)
+
+
+#: What each layer is judged against.
+_LAYERS = {"index": "exact neighbours", "retrieval": "judgments"}
+
+
+def _show_measures(rows: list[dict[str, str]]) -> None:
+    """A table for each layer: the name and what it means are all that a terminal has room for."""
+    from semrecall.cli.tables import print_rows
+
+    for position, (layer, against) in enumerate(_LAYERS.items()):
+        click.echo(("\n" if position else "") + f"{layer}: results against {against}\n")
+        shown = [
+            row | {"about": row["about"] + (f" (extra {row['extra']})" if row["extra"] else "")}
+            for row in rows
+            if row["layer"] == layer
+        ]
+        print_rows(shown, titles={"measure": "measure", "about": "about"})
 
 
 def _measures() -> list[dict[str, str]]:

@@ -36,7 +36,8 @@ def print_rows(
     titles: {key: heading}, which also says which keys are shown and in which order; else the keys
         of the rows as they come.
     document: what `json` prints instead of the rows, where there is more to say than a table can.
-    notes: lines under the table, in `table` and `markdown` only.
+    notes: lines under the table, in `table` and `markdown`; beside `csv` they go to stderr. In json
+        the document has them.
     digits: decimals of fractions in `table` and `markdown`; json and csv are always exact.
     """
     import click
@@ -45,6 +46,9 @@ def print_rows(
         rows_text(rows, format, titles=titles, document=document, notes=notes, digits=digits),
         nl=False,
     )
+    if format == "csv":
+        for note in notes:
+            click.echo(note, err=True)
 
 
 def rows_text(
@@ -109,13 +113,51 @@ def _right(values: list[list[Any]], columns: int) -> list[bool]:
 
 
 def _text(heads: list[str], values: list[list[Any]], notes: Sequence[str], digits: int) -> str:
-    from semrecall.text import aligned, cell
+    from semrecall.text import aligned, cell, wrapped
 
     rows = [heads, *([cell(v, digits) for v in row] for row in values)]
-    lines = aligned(rows, _right(values, len(heads))) if heads else []
+    right = _right(values, len(heads))
+    lines = aligned(_fitted(rows, right), right) if heads else []
     if notes:
-        lines += ["", *notes]
+        lines += ["", *(line for note in notes for line in wrapped(note))]
     return "".join(line + "\n" for line in lines)
+
+
+#: Narrower than this a column of text is not made by breaking its cells.
+_NARROWEST = 30
+
+
+def _fitted(rows: list[list[str]], right: list[bool]) -> list[list[str]]:
+    """Rows with cells of text over several lines, where the table is too wide for a terminal."""
+    from itertools import zip_longest
+
+    from semrecall.text import wrapped
+
+    limits = _limits(rows, right)
+    fitted = []
+    for row in rows:
+        broken = [wrapped(text, limit, indent="") for text, limit in zip(row, limits, strict=True)]
+        fitted += [list(line) for line in zip_longest(*broken, fillvalue="")]
+    return fitted
+
+
+def _limits(rows: list[list[str]], right: list[bool]) -> list[int]:
+    """How wide each column may be: the last gives way, or else all columns of text."""
+    from semrecall.text import WIDTH, display_width
+
+    widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
+    room = WIDTH - 2 * (len(widths) - 1)
+    if sum(widths) <= room or all(right):
+        return widths
+    rest = room - sum(widths[:-1])
+    if not right[-1] and rest >= _NARROWEST:
+        return [*widths[:-1], rest]
+    limit = max(widths)
+    while True:
+        capped = [w if r else min(w, limit) for w, r in zip(widths, right, strict=True)]
+        if sum(capped) <= room or limit <= _NARROWEST // 2:
+            return capped
+        limit -= 1
 
 
 def _csv(keys: list[str], values: list[list[Any]]) -> str:

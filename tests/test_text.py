@@ -1,0 +1,50 @@
+"""Plain text: names cut and lines broken by the columns they take on a terminal."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from semrecall.text import display_width, shortened, wrapped
+
+#: Latin, wide, and with marks that take no column.
+LETTERS = st.sampled_from(["a", "-", " ", "检", "索", "ไ", "ท", "ี", "é", "e\u0301"])
+TEXTS = st.lists(LETTERS, max_size=80).map("".join)
+
+
+@given(TEXTS, st.integers(5, 40))
+def test_a_name_is_never_wider_than_asked(name, width):
+    found = shortened(name, width)
+    assert display_width(found) <= width
+    if display_width(name) > width:
+        assert "…" in found or display_width(" ".join(name.split())) <= width
+
+
+def test_a_name_keeps_its_start_and_its_end():
+    assert shortened("short") == "short"
+    assert shortened("a" * 20 + "b" * 20, 11) == "aaaaa…bbbbb"
+    # Each takes two columns: 2 + 1 + 2 characters, and one column to spare.
+    assert shortened("检索系统检索系统", 10) == "检索…系统"
+
+
+@given(TEXTS, st.integers(10, 60))
+def test_lines_are_broken_at_blanks_only(line, width):
+    lines = wrapped(line, width)
+    assert " ".join(" ".join(lines).split()) == " ".join(line.split())
+    for part in lines:
+        if display_width(part) > width:
+            # A single word that is too long.
+            assert " " not in part.strip()
+
+
+def test_what_follows_is_indented():
+    assert wrapped("one two three four", 9) == ["one two", "  three", "  four"]
+    assert wrapped("one two three four", 9, indent="") == ["one two", "three", "four"]
+    assert wrapped("fits", 4) == ["fits"]
+    assert wrapped("  indented words", 10) == ["  indented", "  words"]
+
+
+@pytest.mark.parametrize("line", ["", "x" * 200])
+def test_there_is_nothing_to_break(line):
+    assert wrapped(line) == [line]
