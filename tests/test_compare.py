@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -478,6 +479,55 @@ def test_other_files_are_refused(tmp_path, pair):
         Comparison.load(tmp_path / "damaged.json")
 
 
+def _set(*keys, value):
+    def damage(whole):
+        for key in keys[:-1]:
+            whole = whole[key]
+        whole[keys[-1]] = value
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda whole: whole.pop("version"), "version None"),
+        (_set("version", value="1"), "version '1'"),
+        (_set("settings", "permutations", value="many"), "permutations is 'many'"),
+        (_set("settings", "seed", value=-1), "seed is -1"),
+        (_set("settings", "test", value="u"), "unknown test 'u'"),
+        (_set("scores", "old", "AP", "values", value=[1.0]), r"shape \(1,\)"),
+        (_set("scores", "old", "AP", "values", 0, value=math.inf), "AP of old is infinite"),
+        (_set("scores", "old", "AP", value=[]), "list indices"),
+        (_set("slices", "lang", "numbers", value=[0, 1]), "slices by lang"),
+        (_set("slices", "lang", "numbers", 0, value=99), "slices by lang"),
+        (_set("queries", 0, value="q1"), "a query twice"),
+    ],
+)
+def test_damage_of_a_file_is_an_error_and_no_number(tmp_path, damage, said):
+    sliced().save(tmp_path / "c.json")
+    whole = json.loads((tmp_path / "c.json").read_text())
+    damage(whole)
+    (tmp_path / "c.json").write_text(json.dumps(whole))
+    with pytest.raises(FormatError, match=f"c.json is not a saved comparison: .*{said}"):
+        Comparison.load(tmp_path / "c.json")
+
+
+def test_the_rules_for_queries_are_kept_with_a_comparison():
+    runs = {"old": ranked(OLD), "new": ranked(NEW)}
+    some = Judgments.from_dict({f"q{i}": {"d": int(i > 2)} for i in range(12)})
+    asked = {"judgments": some, "no_relevant": "zero"}
+    whole = sr.compare(runs | {"third": ranked(THIRD)}, ["RR"], **asked)
+    extended = sr.compare(runs, ["RR"], **asked).extend({"third": ranked(THIRD)}, judgments=some)
+    assert extended.rows == whole.rows
+    skipping = sr.evaluate({"third": ranked(THIRD)}, ["RR"], judgments=some)
+    with pytest.raises(MismatchError, match="are counted as 0 in the comparison, left out in"):
+        sr.compare(runs, ["RR"], **asked).extend(skipping)
+    apart = sr.evaluate(runs, ["RR"], judgments=some, unanswerable=["q1"])
+    with pytest.raises(MismatchError, match="other queries are known to have no answer"):
+        sr.compare(apart).extend({"third": ranked(THIRD)}, judgments=some)
+
+
 # -- out ------------------------------------------------------------------------------------------
 
 
@@ -502,9 +552,7 @@ def test_tables_fit_100_columns(baseline, margin):
     made = wide().replace(baseline=baseline, margin=margin)
     for text in (str(made), made.table(), str(sliced().replace(margin=margin))):
         for line in text.splitlines():
-            # Sentences name their runs in full.
-            if "fell behind" not in line:
-                assert display_width(line) <= 100, line
+            assert display_width(line) <= 100, line
             assert line == line.rstrip()
 
 
@@ -517,6 +565,35 @@ def test_too_many_pairs_are_not_listed():
     assert "21 pairs a measure are too many to list here" in text
     assert "b - a" not in text
     assert len(made.rows) == 21
+    # No columns that are not there, are explained.
+    assert "detects" not in text
+    assert "intervals" not in text
+    # Slices are not lost: in r6 half of the queries have nothing of what the others gain.
+    values["r6"] = Scores(
+        "AP", ids(list(range(20))), np.linspace(0, 0.6, 20) * ([0] * 10 + [1] * 10)
+    )
+    groups = {i: "low" if i < 10 else "high" for i in range(20)}
+    text = str(with_slices(Comparison.from_scores(values), groups))
+    assert "r6 against r0: lang low gained least: AP" in text
+    even = with_slices(Comparison.from_scores(dict.fromkeys(values, values["r1"])), groups)
+    assert "no slice by lang fell behind the others by more than chance, for any pair" in str(even)
+
+
+def test_a_group_is_few_or_its_rest_is():
+    made = with_slices(
+        Comparison.from_scores(
+            {
+                name: Scores("AP", ids(list(range(20))), np.random.default_rng(at).random(20))
+                for at, name in enumerate("ab")
+            }
+        ),
+        {i: "most" if i < 15 else "rest" for i in range(20)},
+    )
+    text = str(made)
+    assert "15/5 (few)" in text
+    assert "5/15 (few)" in text
+    # Only the second of a slice's two tables sees the rest.
+    assert " 15 (few)" not in text
 
 
 def test_out_as_table_and_document(three):

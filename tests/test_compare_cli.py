@@ -162,8 +162,9 @@ def test_gate(shell):
         ((*TWO, "--test", "u"), ["'u' is not one of"]),
         ((*TWO, "--moved", "0"), ["0 is not in the range"]),
         ((*TWO, "--confidence", "95"), ["confidence is 95.0"]),
-        ((*TWO, "--save", "c.txt"), ["c.txt: a comparison is saved as .json or .parquet"]),
-        ((*TWO, "--save", "c.txt", "--format", "json"), ["saved as"]),
+        ((*TWO, "--save", "c.txt"), ["'c.txt' does not end in .json or .parquet"]),
+        # Before the work: no warning of a run, which nobody has read.
+        (("old.txt", "qrels.txt", *QRELS, "--save", "c.txt"), ["'c.txt' does not end in"]),
         (("old.txt", "new.txt"), ["nothing to compare with"]),
         (("old.txt", "new.txt", *QRELS, "-m", "recal@1"), ["unknown measure"]),
         (("--load", "qrels.txt"), ["qrels.txt is not a saved comparison"]),
@@ -191,3 +192,39 @@ def test_what_does_not_belong_to_a_saved_comparison(shell, tmp_path):
         assert said in err
     (tmp_path / "qrels.txt").write_text("1000 0 d 1\n")
     assert "the judgments are others" in shell("--load", "c.json", "bad.txt", *QRELS)[2]
+
+
+def test_notes_of_machine_formats_go_to_stderr(shell):
+    given = (*TWO, "--by", "lang", "--columns", "columns.csv")
+    said = "p: randomisation test"
+    table = shell(*given)
+    assert said in table[1]
+    assert table[2] == ""
+    for form in ("csv", "latex", "html"):
+        status, out, err = shell(*given, "--format", form)
+        assert status == 0
+        assert said in err
+        assert "corrected over 1 test" in err
+        assert said not in out
+    status, out, err = shell(*given, "--format", "csv")
+    assert len(list(csv.DictReader(io.StringIO(out)))) == 3
+    # 3 of the 12 queries are th: all that lost. Too few for a p-value of their own.
+    assert "no slice by lang fell behind" in err or "lang th fell most" in err
+    assert "few: fewer than 10 queries" in err
+    status, out, err = shell(*given, "--format", "json")
+    assert err == ""
+
+
+def test_a_saved_comparison_is_extended_by_its_own_rule_for_queries_without_relevant(
+    shell, tmp_path
+):
+    with (tmp_path / "qrels.txt").open("a") as file:
+        file.write("2000 0 d 0\n")
+    zero = ("--no-relevant", "zero")
+    assert shell(*TWO, *zero, "--save", "c.json")[0] == 0
+    again = ("bad.txt", *QRELS)
+    _, out, _ = shell("--load", "c.json", *again)
+    assert out == shell(*TWO, "bad.txt", *zero)[1]
+    status, _, err = shell("--load", "c.json", *again, "--no-relevant", "skip")
+    assert status == 2
+    assert "are counted as 0 in the comparison, left out in the new runs" in err

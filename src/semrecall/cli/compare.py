@@ -48,7 +48,7 @@ _SETTINGS = ("baseline", "test", "correction", "interval", "margin", "seed", "co
 @click.option("--moved", type=click.IntRange(1), metavar="N", help="The N queries that moved most.")
 @click.option(
     "--save",
-    type=OutputPath(dir_okay=False),
+    type=OutputPath(".json", ".parquet", dir_okay=False),
     metavar="FILE",
     help="Save the comparison (.json, .parquet), to add runs later.",
 )
@@ -114,7 +114,10 @@ def _comparison(ctx: click.Context, given: dict[str, Any]) -> Comparison:
             hint="leave -m and --by out, or compare all runs again",
         )
     if given["runs"]:
-        loaded = loaded.extend(evaluated(given | {"measures": loaded.measures}))
+        again = given | {"measures": loaded.measures}
+        if ctx.get_parameter_source("no_relevant") == source:
+            again |= {"no_relevant": loaded.no_relevant}
+        loaded = loaded.extend(evaluated(again))
     return loaded.replace(**stated)
 
 
@@ -122,9 +125,12 @@ def _show(comparison: Comparison, format: str, moved: int | None) -> None:  # no
 
     from semrecall.cli.tables import print_rows
     from semrecall.evaluate.comparison import row_dict
+    from semrecall.evaluate.comparison_text import remarks
 
     if format in ("latex", "html"):
         click.echo(comparison.table(format), nl=False)
+        for note in remarks(comparison, listed=False):
+            click.echo(note, err=True)
         return
     found = [] if moved is None else _moved(comparison, moved)
     if format == "json":
@@ -132,8 +138,9 @@ def _show(comparison: Comparison, format: str, moved: int | None) -> None:  # no
         print_rows([], "json", document=whole)
         return
     if format == "csv":
-        rows = [*comparison.rows, *comparison.slice_rows]
-        print_rows(found if moved else [row_dict(row) for row in rows], "csv")
+        rows = [row_dict(row) for row in [*comparison.rows, *comparison.slice_rows]]
+        notes = [*comparison.fallen(), *remarks(comparison)]
+        print_rows(rows if moved is None else found, "csv", notes=notes)
         return
     if format == "table":
         click.echo(str(comparison))

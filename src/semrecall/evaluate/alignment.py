@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
     from semrecall.evaluate.result import Result
 
-__all__ = ["aligned", "identity", "reordered", "text_order", "union"]
+__all__ = ["NO_RELEVANT", "aligned", "identity", "reordered", "text_order", "union"]
+
+#: The part of an identity that is no hash: "skip" or "zero".
+NO_RELEVANT = "no_relevant"
 
 
 def text_order(queries: Ids) -> NDArray[np.int64]:
@@ -57,11 +60,15 @@ def aligned(scores: Scores, queries: Ids) -> Scores:
 
 
 def identity(result: Result) -> dict[str, str]:
-    """A hash of the judgments and of the ids of the truth, whatever the order of their rows."""
+    """Hashes of the judgments and of the ids of the truth, whatever the order of their rows.
+
+    Beside the judgments, what a query without a relevant document counts as.
+    """
     found = {}
     if result.judgments is not None:
         judgments = result.judgments
         found["judgments"] = _fingerprint(judgments.queries, judgments.documents, judgments.grades)
+        found[NO_RELEVANT] = next(iter(result.problems.values())).no_relevant
     if result.truth is not None:
         truth = result.truth
         rows = np.repeat(np.arange(len(truth)), np.diff(truth.offsets))

@@ -17,8 +17,16 @@ from semrecall.data import Ids, Run, Scores
 from semrecall.data.frames import to_library
 from semrecall.data.slices import Slice
 from semrecall.errors import InputError, MeasureError, MismatchError
-from semrecall.evaluate.alignment import aligned, identity, reordered, text_order, union
+from semrecall.evaluate.alignment import (
+    NO_RELEVANT,
+    aligned,
+    identity,
+    reordered,
+    text_order,
+    union,
+)
 from semrecall.evaluate.inputs import named_runs
+from semrecall.evaluate.labels import NO_ANSWER
 from semrecall.evaluate.paired import Gap, Paired, gap_rows, paired_rows
 from semrecall.evaluate.result import Result, may_be_share
 from semrecall.measures import parse
@@ -31,6 +39,7 @@ from semrecall.text import plural
 
 if TYPE_CHECKING:
     from semrecall.data import Judgments
+    from semrecall.measures import NoRelevant
 
 __all__ = ["INTERVALS", "Comparison", "Moved"]
 
@@ -58,7 +67,7 @@ class Comparison:
     0 or 1, in whole or for k = 1).
     baseline: the run that the others are compared with; None: every run with every other.
     test, correction, interval: names, see `compare`. margin: what counts as no difference.
-    identity: hashes of what the runs were measured against.
+    identity: hashes of what the runs were measured against, and "no_relevant" as in `evaluate`.
     judged: by (run, measure), the mean judged share of the results that the measure looks at.
     """
 
@@ -199,7 +208,8 @@ class Comparison:
         """The comparison with further runs, measured against the same truth and judgments.
 
         runs: as in `compare`, or a Result. What comes out is the same as comparing all runs at
-        once. Raises MismatchError where truth, judgments or queries are others than before.
+        once. Raises MismatchError where truth, judgments, queries, or which of them have no
+        answer or no relevant document, are others than before.
         """
         from semrecall.evaluate import evaluate
 
@@ -213,6 +223,7 @@ class Comparison:
                 judgments=judgments,
                 base=base,
                 queries=queries,
+                no_relevant=self.no_relevant,
                 seed=self.seed,
                 confidence=self.confidence,
             )
@@ -229,15 +240,7 @@ class Comparison:
         lacking = [m for m in self.measures if m not in computed]
         if lacking:
             raise MeasureError(f"the new runs lack {', '.join(lacking)}")
-        found = identity(result)
-        for what, known in self.identity.items():
-            if found.get(what) != known:
-                raise MismatchError(
-                    f"the {what} are others than those of the comparison"
-                    if what == "judgments"
-                    else f"the {what} is another than that of the comparison",
-                    hint="extend it with the same files, or compare all runs again",
-                )
+        self._require_same_ground(result)
         order = text_order(result.queries)
         if not result.queries[order] == self.queries:
             raise MismatchError(
@@ -255,6 +258,32 @@ class Comparison:
         runs = self.runs + result.runs
         return replace(self, runs=runs, scores=scores, notes=notes, judged=judged)
 
+    def _require_same_ground(self, result: Result) -> None:
+        """Raise MismatchError where the result was measured against something else."""
+        found = identity(result)
+        for what, known in self.identity.items():
+            if found.get(what) == known:
+                continue
+            if what == NO_RELEVANT:
+                rules = [_AS.get(rule or "", "unknown") for rule in (known, found.get(what))]
+                raise MismatchError(
+                    f"queries without a relevant document are {rules[0]} in the comparison, "
+                    f"{rules[1]} in the new runs",
+                    hint=f'measure them with no_relevant="{known}" (--no-relevant {known})',
+                )
+            verb = "are others than those" if what == "judgments" else "is another than that"
+            raise MismatchError(
+                f"the {what} {verb} of the comparison",
+                hint="extend it with the same files, or compare all runs again",
+            )
+        for measure in self.measures:
+            parts = (self.scores[self.runs[0], measure], result.scores[result.runs[0], measure])
+            if _without_answer(parts[0]) != _without_answer(parts[1]):
+                raise MismatchError(
+                    "other queries are known to have no answer than in the comparison",
+                    hint="name the same ones (unanswerable=..., --unanswerable FILE)",
+                )
+
     def replace(self, **settings: Any) -> Comparison:
         """The same values with other settings: baseline, test, correction, margin, seed, ..."""
         known = {f.name for f in fields(self)}
@@ -262,6 +291,11 @@ class Comparison:
             if name not in known:
                 raise InputError(f"unknown setting {name!r}", hint=did_you_mean(name, known))
         return replace(self, **settings)
+
+    @property
+    def no_relevant(self) -> NoRelevant:
+        """What a query without a relevant document is: left out ("skip"), or 0 ("zero")."""
+        return "zero" if self.identity.get(NO_RELEVANT) == "zero" else "skip"
 
     # -- what comes out -------------------------------------------------------------------
 
@@ -423,6 +457,15 @@ def _judged(result: Result) -> dict[tuple[str, str], float]:
     keys = [(run, str(measure)) for run in result.runs for measure in result.measures]
     shares = {(run, measure): result.judged(measure, run) for run, measure in keys}
     return {key: value for key, value in shares.items() if value is not None}
+
+
+#: What becomes of queries without a relevant document, in words.
+_AS = {"skip": "left out", "zero": "counted as 0"}
+
+
+def _without_answer(scores: Scores) -> set[str | int]:
+    pairs = zip(scores.queries, scores.reasons, strict=True)
+    return {query for query, reason in pairs if reason == NO_ANSWER}
 
 
 def row_dict(row: Paired) -> dict[str, Any]:

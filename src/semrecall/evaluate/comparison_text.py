@@ -10,14 +10,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from semrecall.evaluate.letters import letter, lettered_lines
 from semrecall.evaluate.paired import FEW, Gap, Paired
 from semrecall.stats.compare import TESTS
-from semrecall.text import aligned, display_width, number, plural, share, shortened
+from semrecall.text import (
+    WIDTH,
+    aligned,
+    display_width,
+    number,
+    plural,
+    share,
+    shortened,
+    wrapped,
+)
 
 if TYPE_CHECKING:
     from semrecall.evaluate.comparison import Comparison
 
 __all__ = ["fallen", "p_text", "remarks", "signed", "text"]
 
-WIDTH = 100
 #: More pairs than this are not listed one by one.
 _MANY = 15
 #: Of more runs only the least and the most judged are named.
@@ -34,16 +42,16 @@ def text(comparison: Comparison) -> str:
     lines = [_opening(comparison), ""]
     if len(comparison.runs) > 2:
         lines += [*lettered_lines(comparison), ""]
-    if len(comparison.pairs) <= _MANY:
+    listed = len(comparison.pairs) <= _MANY
+    if listed:
         lines += _differences(comparison)
         for column in comparison.slices:
             lines += _slice(comparison, column)
     else:
-        lines.append(
-            f"{len(comparison.pairs):,} pairs a measure are too many to list here: compare with "
-            "one run (baseline,\n--baseline NAME), or write them all (to_frame, --format csv)"
-        )
-    return "\n".join(line.rstrip() for line in [*lines, "", *remarks(comparison)])
+        lines += _too_many(comparison)
+    for remark in ["", *remarks(comparison, listed=listed)]:
+        lines += wrapped(remark)
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def signed(value: float, digits: int = 4) -> str:
@@ -67,6 +75,20 @@ def _opening(comparison: Comparison) -> str:
         return f"{shortened(run)} against {shortened(baseline)}, {queries}"
     against = "" if comparison.baseline is None else f" against {shortened(comparison.baseline)}"
     return f"{len(comparison.runs)} runs{against}, {queries}"
+
+
+def _too_many(comparison: Comparison) -> list[str]:
+    """In place of a table of all pairs; which slices fell behind is said all the same."""
+    lines = wrapped(
+        f"{len(comparison.pairs):,} pairs a measure are too many to list here: compare with one "
+        "run (baseline, --baseline NAME), or write them all (to_frame, --format csv)",
+        indent="",
+    )
+    for column in comparison.slices:
+        found = [line for pair in comparison.pairs for line in _fallen_of(comparison, column, pair)]
+        none = f"no slice by {column} fell behind the others by more than chance, for any pair"
+        lines += ["", f"by {column}", *(w for line in found or [none] for w in wrapped(line))]
+    return lines
 
 
 def _pair_name(comparison: Comparison, row: Paired | Gap) -> str:
@@ -168,7 +190,7 @@ def _slice(comparison: Comparison, column: str) -> list[str]:
     gaps = [gap for gap in comparison.gaps if gap.column == column]
     if gaps:
         gap_columns: list[Column] = [
-            ("queries", lambda row: f"{row.n:,}{' (few)' if row.few else ''}", 5),
+            ("queries/rest", _sizes, 5),
             ("diff there", lambda row: signed(row.inside), 0),
             ("elsewhere", lambda row: signed(row.rest), 0),
             ("gap", lambda row: signed(row.gap), 0),
@@ -176,8 +198,13 @@ def _slice(comparison: Comparison, column: str) -> list[str]:
         ]
         lines += ["", f"by {column}: the difference in a slice less that in all others"]
         lines += _fitted(_named(comparison, gaps), gap_columns)
-        lines += fallen(comparison, column)
+        lines += [w for sentence in fallen(comparison, column) for w in wrapped(sentence)]
     return lines
+
+
+def _sizes(gap: Gap) -> str:
+    """How many queries are in the slice and in the rest; one of both may be few."""
+    return f"{gap.n:,}/{gap.n_rest:,}{' (few)' if gap.few else ''}"
 
 
 def _named(comparison: Comparison, rows: Sequence[Row]) -> list[_Line]:
@@ -200,27 +227,39 @@ def fallen(comparison: Comparison, column: str | None = None) -> list[str]:
     """A sentence for each column and pair: the group that fell behind the rest most, if any."""
     sentences = []
     for name in [column] if column else list(comparison.slices):
-        for baseline, run in comparison.pairs:
-            key = (name, baseline, run)
-            gaps = [g for g in comparison.gaps if (g.column, g.baseline, g.run) == key]
-            if gaps:
-                of_pair = "" if len(comparison.pairs) == 1 else f"{run} against {baseline}: "
-                sentences.append(of_pair + _fallen(comparison, name, gaps))
+        for pair in comparison.pairs:
+            if _gaps_of(comparison, name, pair):
+                none = f"no slice by {name} fell behind the others by more than chance"
+                sentences += _fallen_of(comparison, name, pair) or [
+                    _of_pair(comparison, pair) + none
+                ]
     return sentences
 
 
-def _fallen(comparison: Comparison, column: str, gaps: list[Gap]) -> str:
+def _gaps_of(comparison: Comparison, column: str, pair: tuple[str, str]) -> list[Gap]:
+    key = (column, *pair)
+    return [g for g in comparison.gaps if (g.column, g.baseline, g.run) == key]
+
+
+def _of_pair(comparison: Comparison, pair: tuple[str, str]) -> str:
+    return "" if len(comparison.pairs) == 1 else f"{pair[1]} against {pair[0]}: "
+
+
+def _fallen_of(comparison: Comparison, column: str, pair: tuple[str, str]) -> list[str]:
+    """The sentence on the group that fell behind most; none where none did."""
+    gaps = _gaps_of(comparison, column, pair)
     found = [gap for gap in gaps if gap.significant and gap.worse]
     if not found:
-        return f"no slice by {column} fell behind the others by more than chance"
+        return []
     worst = min(found, key=lambda gap: (gap.p_corrected, -abs(gap.gap)))
     lower = worst.measure in comparison.lower_is_better
     fell = worst.inside > 0 if lower else worst.inside < 0
-    return (
-        f"{column} {worst.group} {'fell most' if fell else 'gained least'}: {worst.measure} "
+    return [
+        f"{_of_pair(comparison, pair)}{column} {worst.group} "
+        f"{'fell most' if fell else 'gained least'}: {worst.measure} "
         f"{signed(worst.inside)} there, {signed(worst.rest)} elsewhere "
         f"({_p_name(comparison)} {p_text(worst.p_corrected)})"
-    )
+    ]
 
 
 def _p_name(comparison: Comparison) -> str:
@@ -230,19 +269,22 @@ def _p_name(comparison: Comparison) -> str:
 # -- remarks ----------------------------------------------------------------------------------
 
 
-def remarks(comparison: Comparison) -> list[str]:
-    """What stands under the tables: who was left out, what the columns mean, how it was done."""
+def remarks(comparison: Comparison, *, listed: bool = True) -> list[str]:
+    """What stands under the tables: who was left out, what the columns mean, how it was done.
+
+    listed: whether the differences are listed, whose columns are then explained.
+    """
     lines = _left_out(comparison) + _judged(comparison)
     lines += [f"note: {note}" for note in comparison.notes]
     lines += _row_notes(comparison)
     lower = [m for m in comparison.measures if m in comparison.lower_is_better]
     if lower:
         lines.append(f"lower is better: {', '.join(lower)}")
-    if any(row.few for row in comparison.slice_rows):
+    if listed and any(row.few for row in [*comparison.slice_rows, *comparison.gaps]):
         lines.append(f"few: fewer than {FEW} queries; such a slice says little")
     if len(comparison.runs) > 2:
         lines.append("letters: significantly better than that run")
-    return lines + _methods(comparison)
+    return lines + _tests(comparison) + (_columns(comparison) if listed else [])
 
 
 def _left_out(comparison: Comparison) -> list[str]:
@@ -290,12 +332,14 @@ def _of_pairs(comparison: Comparison, rows: list[Paired]) -> str:
     return f" ({', '.join(names)}{', ...' if len(rows) > 5 else ''})"
 
 
-def _methods(comparison: Comparison) -> list[str]:
+def _tests(comparison: Comparison) -> list[str]:
     test = TESTS[comparison.test]
     if comparison.test == "randomisation":
-        test += f", {comparison.permutations:,} times, seed {comparison.seed}"
+        test += (
+            f", {comparison.permutations:,} times, seed {comparison.seed}; every pattern where "
+            "there are no more"
+        )
     alpha, tests = comparison.alpha, sum(row.p == row.p for row in comparison.rows)
-    made = {"t": "Student's t", "bootstrap": f"{comparison.resamples:,} resamples of the queries"}
     lines = [f"p: {comparison.test} test ({test})"]
     if comparison.correction != "none":
         sliced = sum(row.p == row.p for row in comparison.slice_rows)
@@ -306,24 +350,27 @@ def _methods(comparison: Comparison) -> list[str]:
         )
     else:
         lines.append(f"* p is below {alpha:g}, not corrected for {plural(tests, 'test')}")
-    lines.append(
-        f"intervals: {made[comparison.interval]}, of one difference, not corrected"
-        + ("; for values of 0 or 1 Bonett and Price" if _any_share(comparison) else "")
-    )
-    lines.append(
-        "effect: in standard deviations of the differences (Hedges' g); w/t/l: queries won, tied, "
-        "lost"
-    )
-    lines.append("detects: the smallest difference that so many queries would show with power 80%")
-    if comparison.margin is not None:
-        lines.append(
-            f"equivalent: the difference is below {comparison.margin:g} either way (two one-sided "
-            f"t-tests, {_p_name(comparison)} < {alpha:g})"
-        )
     if comparison.slices:
         lines.append(
             f"gaps: queries dealt to the slices at random, {comparison.labellings:,} times; "
             "Welch's intervals"
+        )
+    return lines
+
+
+def _columns(comparison: Comparison) -> list[str]:
+    made = {"t": "Student's t", "bootstrap": f"{comparison.resamples:,} resamples of the queries"}
+    lines = [
+        f"intervals: {made[comparison.interval]}, of one difference, not corrected"
+        + ("; for values of 0 or 1 Bonett and Price" if _any_share(comparison) else ""),
+        "effect: in standard deviations of the differences (Hedges' g); w/t/l: queries won, tied, "
+        "lost",
+        "detects: the smallest difference that so many queries would show with power 80%",
+    ]
+    if comparison.margin is not None:
+        lines.append(
+            f"equivalent: the difference is below {comparison.margin:g} either way (two one-sided "
+            f"t-tests, {_p_name(comparison)} < {comparison.alpha:g})"
         )
     return lines
 

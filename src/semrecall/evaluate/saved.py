@@ -51,16 +51,39 @@ def load(path: str | Path) -> Comparison:
         raise _strange(path, "it is not JSON") from error
     if kind != _KIND:
         raise _strange(path, "it says nothing of a comparison")
-    if whole["version"] > _VERSION:
+    version = whole.get("version")
+    if isinstance(version, int) and version > _VERSION:
         raise FormatError(
-            f"{path} was saved by a later semrecall (version {whole['version']} of the file; "
+            f"{path} was saved by a later semrecall (version {version} of the file; "
             f"expected {_VERSION})",
             hint="update semrecall",
         )
     try:
-        return _comparison(whole)
-    except (KeyError, TypeError, IndexError) as error:
+        if version != _VERSION:
+            raise ValueError(f"version {version!r}")
+        comparison = _comparison(whole)
+        _check(comparison)
+    except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
         raise _strange(path, f"a part is missing or damaged ({error})") from error
+    return comparison
+
+
+def _check(comparison: Comparison) -> None:
+    """Raise ValueError for what no comparison that was saved can be."""
+    n = len(comparison.queries)
+    if comparison.queries.first_duplicate() is not None:
+        raise ValueError("a query twice")
+    for part in comparison.slices.values():
+        numbers = part.numbers
+        if numbers.shape != (n,) or ((numbers < 0) | (numbers >= len(part.groups))).any():
+            raise ValueError(f"slices by {part.column}")
+    for (run, measure), scores in comparison.scores.items():
+        if np.isinf(scores.values).any():
+            raise ValueError(f"{measure} of {run} is infinite")
+    for name in ("seed", "permutations", "labellings", "resamples"):
+        value = getattr(comparison, name)
+        if not isinstance(value, int) or value < (0 if name == "seed" else 1):
+            raise ValueError(f"{name} is {value!r}")
 
 
 def _strange(path: str | Path, why: str) -> FormatError:
