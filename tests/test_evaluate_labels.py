@@ -137,7 +137,7 @@ def test_queries_without_an_answer_are_kept_apart(said):
     assert result.mean("RR") == 0.75
     # What the index finds of the exact neighbours is another question.
     assert result.undefined("recall@1") == {}
-    assert noted(result, "2 queries known to have no answer, kept apart from the means")
+    assert noted(result, "1 query known to have no answer, kept apart from the means")
     assert "left out of RR: 1 known to have no answer" in str(result)
 
 
@@ -219,3 +219,15 @@ def test_spans_need_chunks():
         evaluate(FOUND, "R@1", chunks=CHUNKS)
     with pytest.raises(MeasureError, match="needs labelled spans and chunks"):
         evaluate(FOUND, "SpanR@1", judgments=Judgments.from_dict({"q": {"c0": 1}}))
+
+
+def test_queries_without_an_answer_that_nobody_asked():
+    with pytest.warns(
+        SemrecallWarning, match="none of the 2 queries known to have no answer, like"
+    ):
+        result = evaluate(RUN, "RR", judgments=LABELS, unanswerable=["z8", "z9"])
+    assert not noted(result, "kept apart")
+    # Of those that are there the number is told.
+    with pytest.warns(SemrecallWarning, match="yet with a document"):
+        some = evaluate(RUN, "RR", judgments=LABELS, unanswerable=["z8", LABELS.queries[0]])
+    assert noted(some, "1 query known to have no answer, kept apart")

@@ -182,3 +182,18 @@ def test_what_cannot_be_counted_fails_nothing(tmp_path):
     uses_path(path).unlink()
     uses_path(path).mkdir()
     assert use(path, 1.0).times == 1
+
+
+def test_a_part_without_any_query_is_said(semrecall_main, tmp_path):
+    (tmp_path / "a.qrels").write_text("a 0 d 1\nb 0 d 1\nc 0 d 1\n")
+    status, _, err = semrecall_main("split", "a.qrels", "--dev", "0.001")
+    assert status == 0
+    assert "3 queries in all, none in dev: too few to divide with --dev 0.001" in err
+
+
+def test_a_file_of_queries_that_is_none(semrecall_main, tmp_path):
+    (tmp_path / "empty.run").write_text("")
+    status, out, err = semrecall_main("split", "empty.run")
+    assert (status, out) == (2, "")
+    assert "empty.run: the file does not tell" in err
+    assert "hint: give judgments, results, or a table with query_id" in err

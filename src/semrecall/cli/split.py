@@ -57,21 +57,47 @@ def command(queries: str, output: str | None, format: str, **given: Any) -> None
         by=given["by"],
         columns=read_columns(given["columns"]) if given["columns"] else None,
     )
+    _warn_of_empty(found)
     if output:
         found.write(output)
         click.echo(f"wrote {output}", err=True)
     _show(found, format, bool(output))
 
 
+def _warn_of_empty(found: Any) -> None:
+    import warnings
+
+    from semrecall.errors import SemrecallWarning
+    from semrecall.splits import DEV, TEST
+    from semrecall.text import plural
+
+    lacking = [part for part in (DEV, TEST) if part not in found.parts]
+    if lacking:
+        warnings.warn(
+            f"{plural(len(found), 'query', 'queries')} in all, none in {' or '.join(lacking)}: too "
+            f"few to divide with --dev {found.about['dev']:g}",
+            SemrecallWarning,
+            stacklevel=2,
+        )
+
+
 def _queries(path: str) -> Any:
     """Judgments, a run, or columns of queries, whatever the file holds."""
+    from pathlib import Path
+
     from semrecall.errors import InputError
     from semrecall.formats import noun_of, read_columns, read_judgments, read_run
+    from semrecall.formats.files import bare_name
 
     try:
         noun = noun_of(path)
-    except InputError:
-        noun = "columns"
+    except InputError as error:
+        if bare_name(Path(path)).endswith((".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq")):
+            noun = "columns"
+        else:
+            raise InputError(
+                error.message, hint="give judgments, results, or a table with query_id"
+            ) from error
     if noun == "judgments":
         return read_judgments(path, conflicts="first")
     return read_run(path) if noun == "run" else read_columns(path)

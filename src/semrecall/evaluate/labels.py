@@ -136,9 +136,26 @@ def set_apart(inputs: Inputs, unanswerable: Any, columns: Any) -> None:
     if known is None or len(known) == 0:
         return
     inputs.unanswerable = known
+    columns = [run.queries for run in inputs.parts().values()]
+    columns += [] if inputs.judgments is None else [inputs.judgments.queries]
+    there = np.zeros(len(known), dtype=bool)
+    for column in columns:
+        asked, found = unify(known, column)
+        there |= np.isin(asked, found)
+    if not there.any():
+        like = next(
+            (f", whose ids are like {column[0]!r}" for column in columns if len(column)), ""
+        )
+        warnings.warn(
+            f"none of the {plural(len(known), 'query', 'queries')} known to have no answer, like "
+            f"{known[0]!r}, is among the queries{like}; nothing is kept apart",
+            SemrecallWarning,
+            stacklevel=3,
+        )
+        return
     inputs.notes.append(
-        f"{plural(len(known), 'query', 'queries')} known to have no answer, kept apart from the "
-        "means of measures by judgments (see semrecall abstention)"
+        f"{plural(int(there.sum()), 'query', 'queries')} known to have no answer, kept apart from "
+        "the means of measures by judgments (see semrecall abstention)"
     )
     judgments = inputs.judgments
     if judgments is None:
