@@ -215,9 +215,21 @@ def test_files_of_spans_and_chunks(tmp_path):
         (read_spans, "query_id,start,end\nq,3,9\n", "no column for document ids"),
         (read_chunks, "id,doc_id,start\nc,d,3\n", "no column for ends"),
         (read_chunks, "id,doc_id,start,end\nc,d,0,9\n,d,9,12\n", "line 3: the chunk has no id"),
-        (read_chunks, "id,doc_id,start,end\nc,d,0,9\nc,d,9,12\n", "two chunks have the id 'c'"),
+        (read_chunks, "id,doc_id,start,end\nc,d,0,9\nc,d,9,12\n",
+         "the chunk 'c' stands at line 2 and again at line 3"),
+        (read_chunks, "id,doc_id,start,end\n,d,0,9\n,d,9,12\n", "line 2: the chunk has no id"),
+        (read_chunks, "", "the file is empty"),
+        (read_chunks, "id,doc_id,start,end\nc,d,,9\n", "line 2: the chunk has no start"),
+        (read_spans, "query_id,doc_id,start,end\nq,d,3,9\n\nq,d,3,\n",
+         "line 4: the span has a start but no end"),
+        (read_spans, "query_id,doc_id,start,end\nq,d,,9\n", "line 2: the span has an end but no"),
+        (read_spans, "query_id,doc_id,start\nq,d,3\n", "spans have a start but no end"),
+        (read_spans, "query_id,doc_id,start,end\nq,d,3,9.5\n", "end is '9.5', expected a whole"),
         (read_classes, "id,group\na,1\n", "no column for classes: found columns id, group"),
-        (read_classes, "id,class\na,1\na,2\n", "document 'a' is in two classes"),
+        (read_classes, "id,class\na,1\nb,1\na,2\n",
+         "document 'a' is in class 1 at line 2 and in 2 at line 4"),
+        (read_classes, "id,class\na,1\n,2\n", "line 3: no document id"),
+        (read_classes, "id,same_as\n,1\n", "line 2: no document id"),
     ],
 )  # fmt: skip
 def test_faults_name_file_and_line(tmp_path, reader, content, said):
@@ -226,3 +238,19 @@ def test_faults_name_file_and_line(tmp_path, reader, content, said):
     with pytest.raises(FormatError, match=r"given\.csv: ") as fault:
         reader(path)
     assert said in str(fault.value)
+
+
+def test_booleans_are_no_positions(tmp_path):
+    path = tmp_path / "spans.jsonl"
+    path.write_text('{"query_id": "q", "doc_id": "d", "start": true, "end": 9}\n')
+    with pytest.raises(FormatError, match="line 1: start is True, expected a number"):
+        read_spans(path)
+    path.write_text("")
+    with pytest.raises(FormatError, match="the file is empty"):
+        read_spans(path)
+
+
+def test_an_empty_same_as_is_a_document_of_its_own(tmp_path):
+    path = tmp_path / "same.csv"
+    path.write_text("id,same_as\na,b\nc,\n")
+    assert list(read_classes(path).members) == ["b", "a"]

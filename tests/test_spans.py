@@ -295,3 +295,11 @@ def test_one_set_of_labels_serves_every_chunk_size(real, size):
         read = {(place[c][0], i) for c in ideal.ids[row] for i in range(*place[c][1:])}
         assert recall[row] == len(wanted & read) / len(wanted)
         assert precision[row] == len(wanted & read) / len(read)
+
+
+def test_spans_behind_the_last_chunk_are_told():
+    chunks = Chunks.from_arrays(["c1", "c2"], ["D", "D"], [0, 100], [100, 200])
+    spans = Spans.from_arrays(["q", "q"], ["D", "D"], [10, 150], [60, 260])
+    said = r"1 of 2 labelled spans end behind .*'D', 150 to 260, where the chunks end at 200"
+    with pytest.warns(SemrecallWarning, match=said):
+        judge_chunks(spans, chunks)

@@ -220,6 +220,7 @@ def judge_chunks(
     span_lengths = np.where(whole, lengths, spans.ends[span] - spans.starts[span])
     relevant = overlap.holds(common, span_lengths, lengths)
     _warn_of_lost(spans, span, relevant, overlap)
+    _warn_of_beyond(spans, chunks, span, chunk)
     use = np.flatnonzero(relevant | rest)
     # What matters for one span is not the rest of another: a match comes first, then the grade.
     grades = np.where(relevant, spans.grades[span], 0.0)[use]
@@ -277,6 +278,25 @@ def _warn_of_lost(
                 SemrecallWarning,
                 stacklevel=3,
             )
+
+
+def _warn_of_beyond(
+    spans: Spans, chunks: Chunks, span: NDArray[np.int64], chunk: NDArray[np.int64]
+) -> None:
+    """Positions behind the last chunk are a sign of another unit, or of another text."""
+    last = np.zeros(len(spans), dtype=np.int64)
+    np.maximum.at(last, span, chunks.ends[chunk])
+    beyond = np.flatnonzero((last > 0) & (spans.ends > last))
+    if len(beyond):
+        at = int(beyond[0])
+        warnings.warn(
+            f"{len(beyond):,} of {len(spans):,} labelled spans end behind the last chunk of their "
+            f"document, first: document {spans.documents[at]!r}, {spans.starts[at]:,} to "
+            f"{spans.ends[at]:,}, where the chunks end at {last[at]:,}; do all positions count "
+            "characters of one text?",
+            SemrecallWarning,
+            stacklevel=3,
+        )
 
 
 def _check_lengths(m: int, lengths: dict[str, int]) -> None:
