@@ -1,7 +1,8 @@
 """The command line: one function per command, each one API call.
 
 Data goes to stdout, everything else to stderr. Exit status: 0 done, 1 a gate failed, 2 the input
-was wrong, 130 interrupted. A command's module is imported only when that command runs.
+was wrong, 3 stopped before the end (a cap, a quota; run again to go on), 130 interrupted. A
+command's module is imported only when that command runs.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ COMMANDS: dict[str, str] = {
     "demo": "The whole story on built-in data: Python's own documentation.",
     "truth": "Find the exact nearest neighbours of every query.",
     "search": "Search a system with stated settings; record results and cost.",
+    "judge": "Have a language model, or another judge, say which documents are relevant.",
+    "ledger": "Show what a ledger of labels holds; labels out of it, and into it.",
     "score": "Measure runs against truth and judgments.",
     "pool": "List unjudged pairs, those first that could change most.",
     "compare": "Compare runs: differences, how sure they are, and which queries moved.",
     "split": "Divide queries into development and test, and store who is where.",
     "abstention": "Show whether a score threshold tells queries without an answer from the rest.",
+    "analyse": "How many exact neighbours matter, and whether their scores stand apart.",
     "tolerance": "Four ways to choose the tolerance x of tolerant recall.",
     "check": "Name what is wrong with data before it costs a day.",
     "convert": "Turn a file of vectors, results or judgments into another format.",
@@ -118,19 +122,19 @@ def main() -> NoReturn:
     except MemoryError:
         _fail("out of memory", "give less at once, or a smaller --memory")
     except ValueError as error:
-        from semrecall.errors import SemrecallError
+        from semrecall.errors import SemrecallError, Stopped
 
         if not isinstance(error, SemrecallError):
             raise
-        _fail(error.message, error.hint)
+        _fail(error.message, error.hint, 3 if isinstance(error, Stopped) else 2)
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _fail(message: str, hint: str | None) -> NoReturn:
+def _fail(message: str, hint: str | None, status: int = 2) -> NoReturn:
     click.echo(f"error: {message}", err=True)
     if hint:
         click.echo(f"\nhint: {hint}", err=True)
-    sys.exit(2)
+    sys.exit(status)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from semrecall.errors import InputError
 from semrecall.formats import (
     hdf5,
+    ledgers,
     lines,
     matrix,
     neighbours,
@@ -113,6 +114,11 @@ FORMATS: dict[str, Format] = {
         (".rangegt", ".range", ".rangeres"),
         {"run": neighbours.read_neighbours},
         {"run": neighbours.write_range},
+    ),
+    "ledger": Format(
+        "our ledger of labels by models and people (SQLite)",
+        (".ledger", ".sqlite", ".db"),
+        {"judgments": ledgers.read_judgments},
     ),
     "hdf5": Format(
         "ann-benchmarks and VIBE: train, test, neighbors, distances",

@@ -73,10 +73,10 @@ _PASSING = frozenset(
 
 @dataclass(frozen=True)
 class Scale:
-    """The grades a judge may give, and what each means. `relevant`: the lowest that counts."""
+    """The grades (numbers) a judge may give, and what each means. `relevant`: the lowest that counts."""
 
-    meanings: Mapping[int, str]
-    relevant: int = 1
+    meanings: Mapping[Any, str]
+    relevant: float = 1
 
     def __post_init__(self) -> None:
         if len(self.meanings) < 2:
@@ -87,7 +87,7 @@ class Scale:
             )
 
     @property
-    def grades(self) -> tuple[int, ...]:
+    def grades(self) -> tuple[float, ...]:
         """The grades, lowest first."""
         return tuple(sorted(self.meanings))
 

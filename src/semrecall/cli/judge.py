@@ -1,0 +1,273 @@
+"""semrecall judge: have a language model, or another judge, say which documents are relevant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from semrecall.cli.outputs import OutputPath, WritingCommand
+
+if TYPE_CHECKING:
+    from semrecall.judges import Judge, Question
+    from semrecall.judging import Judged
+
+__all__ = ["JUDGE_OPTIONS", "command", "judge_of", "judge_options"]
+
+_FILE = click.Path(exists=True)
+
+#: Options that only one judge takes: option -> (what it is called there, judges that take it).
+_OF_LLM = {
+    "base_url": "base_url",
+    "wire": "wire",
+    "prompt": "prompt",
+    "reason": "reason",
+    "ask_confidence": "confidence",
+    "docs_per_call": "docs_per_call",
+    "max_tokens": "max_tokens",
+    "timeout": "timeout_seconds",
+    "concurrency": "concurrency",
+    "requests_per_minute": "requests_per_minute",
+    "tokens_per_minute": "tokens_per_minute",
+    "max_wait": "max_wait_seconds",
+    "max_requests": "max_requests",
+    "max_cost": "max_cost",
+    "price_in": "price_in",
+    "price_out": "price_out",
+    "context_tokens": "context_tokens",
+    "long_documents": "long_documents",
+}
+
+JUDGE_OPTIONS = (
+    click.option(
+        "--judge", "spec", default="llm", show_default=True, metavar="JUDGE",
+        help="llm, crossencoder, recorded, panel, or python:module:function.",
+    ),
+    click.option("--model", metavar="NAME", help="The model of llm or crossencoder."),
+    click.option(
+        "--base-url", metavar="URL",
+        help="Where the model is served, e.g. http://127.0.0.1:11434/v1 for Ollama.",
+    ),
+    click.option(
+        "--wire", type=click.Choice(["openai", "anthropic"]), default=None,
+        help="How the endpoint is spoken to.  [default: openai]",
+    ),
+    click.option(
+        "--prompt", metavar="NAME|FILE",
+        help="relevance, qa, product, or a file of your own.  [default: relevance]",
+    ),
+    click.option(
+        "--scale", type=click.Choice(["binary", "graded"]), default=None,
+        help="Yes and no, or grades 0 to 3.  [default: binary]",
+    ),
+    click.option("--reason", is_flag=True, default=None, help="Ask for a reason before the label."),
+    click.option(
+        "--ask-confidence", is_flag=True, default=None,
+        help="Record the probability of the label where the endpoint gives it.",
+    ),
+    click.option("--docs-per-call", type=click.IntRange(min=1), help="Documents in one call."),
+    click.option("--temperature", type=float, help="Of sampling.  [default: 0]"),
+    click.option("--max-tokens", type=click.IntRange(min=1), help="Of one reply."),
+    click.option("--timeout", type=float, help="Seconds to wait for a reply."),
+    click.option("--concurrency", type=click.IntRange(min=1), help="Calls in flight at most."),
+    click.option("--requests-per-minute", type=float, help="The endpoint's limit, if it has one."),
+    click.option("--tokens-per-minute", type=float, help="The endpoint's limit, if it has one."),
+    click.option(
+        "--max-wait", type=float, help="Stop when the endpoint asks to wait longer, in seconds."
+    ),
+    click.option("--max-requests", type=click.IntRange(min=0), help="Stop before more calls."),
+    click.option("--max-cost", type=float, help="Stop before it costs more (with the prices)."),
+    click.option("--price-in", type=float, help="Of a million tokens sent."),
+    click.option("--price-out", type=float, help="Of a million tokens received."),
+    click.option("--context-tokens", type=int, help="What the model can read at once."),
+    click.option(
+        "--long-documents", type=click.Choice(["head", "tail", "head-tail", "windows"]),
+        help="Which part of a document that does not fit is read; windows: each, the best counts.",
+    ),
+    click.option("--labels", type=_FILE, help="The file of a recorded judge."),
+    click.option("--grade", metavar="COLUMN", help="Column of the grades of a recorded judge."),
+    click.option(
+        "--threshold", "thresholds", type=float, multiple=True,
+        help="Score from which a crossencoder gives grade 1, 2, ...; may be repeated.",
+    ),
+    click.option(
+        "--member", "members", multiple=True, metavar="JUDGE",
+        help="A member of a panel, e.g. llm?model=gpt-5-mini; may be repeated.",
+    ),
+)  # fmt: skip
+
+
+def judge_options(command: Any) -> Any:
+    """Decorator: the options that say which judge is asked, and how."""
+    for option in reversed(JUDGE_OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.command("judge", cls=WritingCommand)
+@click.argument("pairs", type=_FILE)
+@click.option("--corpus", type=_FILE, help="Texts of documents: JSON lines of id and text (BEIR).")
+@click.option("--queries", type=_FILE, help="Texts of queries: JSON lines of id and text.")
+@click.option("-k", type=click.IntRange(min=1), help="Results of each query; all if absent.")
+@judge_options
+@click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True,
+              help="Ask each pair so often; the label most often given counts.")  # fmt: skip
+@click.option("--again", multiple=True, metavar="STATUS",
+              help='Ask once more what ended so, e.g. "unparsed"; may be repeated.')  # fmt: skip
+@click.option("--canaries", type=click.IntRange(min=0), default=1, show_default=True,
+              help="Pairs of known label, of each kind, to test the judge with.")  # fmt: skip
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of canaries and orders.")
+@click.option(
+    "--ledger", type=click.Path(dir_okay=False), default="semrecall.ledger", show_default=True,
+    help="Where every answer is kept; what it holds is not asked again.",
+)  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Say what it would take, and ask nothing.")
+@click.option(
+    "-o", "--output", type=OutputPath(dir_okay=False),
+    help="Where the labels go: .parquet, .jsonl, .csv, qrels (.txt); JSON lines on stdout if "
+    "absent.",
+)  # fmt: skip
+def command(pairs: str, output: str | None, dry_run: bool, **given: Any) -> None:
+    """Say which documents are relevant to which queries.
+
+    PAIRS is a truth, a run, a pool, or a list of query_id and doc_id. Each pair is asked once;
+    every answer goes to the ledger, so a run that was stopped goes on where it was, and one that
+    is complete costs nothing to repeat. Keys come from OPENAI_API_KEY or ANTHROPIC_API_KEY.
+
+    \b
+    semrecall judge truth.parquet --corpus docs.jsonl --queries queries.jsonl \\
+        --model gpt-5-mini -o labels.parquet
+    semrecall judge pairs.jsonl --corpus docs.jsonl --queries queries.jsonl \\
+        --base-url http://127.0.0.1:11434/v1 --model llama3.2 -o labels.parquet
+
+    Exit status 3: stopped before the end (a cap, a quota); run again to go on.
+    """
+    from semrecall.formats import read_pairs, write
+    from semrecall.judges import Ledger
+    from semrecall.judging import judge, questions_of
+
+    found = read_pairs(pairs, k=given["k"])
+    asked = judge_of(given)
+    if dry_run:
+        questions = questions_of(found, given["corpus"], given["queries"], needed=asked.reads_texts)
+        _estimate(asked, questions, given["ledger"], given["repeat"])
+        return
+    with Ledger(given["ledger"]) as ledger, progress_of(len(found) * given["repeat"]) as watch:
+        try:
+            done = judge(
+                found,
+                asked,
+                corpus=given["corpus"],
+                queries=given["queries"],
+                ledger=ledger,
+                repeat=given["repeat"],
+                again=given["again"],
+                canaries=given["canaries"],
+                seed=given["seed"],
+                watch=watch,
+            )
+        finally:
+            asked.close()
+    if output:
+        write(done.judgments, output)
+    else:
+        _print_lines(done)
+    click.echo(str(done), err=True)
+    if output:
+        click.echo(f"\nwrote {len(done.judgments):,} labels to {output}", err=True)
+
+
+def judge_of(given: dict[str, Any]) -> Judge:
+    """The judge the options ask for; an option of another judge is refused."""
+    from semrecall.errors import InputError
+    from semrecall.judges import open_judge
+
+    spec = given["spec"]
+    name = spec.partition("?")[0].partition(":")[0]
+    wanted: dict[str, dict[str, Any]] = {
+        "llm": {ours: given[option] for option, ours in _OF_LLM.items()}
+        | {"model": given["model"], "scale": given["scale"], "seed": given["seed"] or None},
+        "crossencoder": {"model": given["model"], "thresholds": given["thresholds"] or None},
+        "recorded": {"labels": given["labels"], "grade": given["grade"]},
+        "panel": {"members": given["members"] or None},
+    }
+    if given["temperature"] is not None:
+        wanted["llm"]["sampling"] = {"temperature": given["temperature"]}
+    options = {k: v for k, v in wanted.get(name, {}).items() if v is not None}
+    known = set(wanted.get(name, {}))
+    for other, theirs in wanted.items():
+        for option, value in theirs.items():
+            if value is not None and option not in known | {"seed"}:
+                raise InputError(
+                    f"--{option.replace('_', '-')} is an option of {other}; the judge is {name}"
+                )
+    if name == "llm":
+        options["notify"] = lambda text: click.echo(text, err=True)
+        if "model" not in options and "model=" not in spec:
+            raise InputError(
+                "no model is named", hint="for example --model gpt-5-mini, or --judge recorded"
+            )
+    return open_judge(spec, **options)
+
+
+@contextmanager
+def progress_of(total: int) -> Iterator[Any]:
+    """A bar with rate, cost so far, time left and failures by class; nothing in a pipe."""
+    import sys
+    import time
+    from collections import Counter
+
+    if not sys.stderr.isatty():
+        yield None
+        return
+    start = time.perf_counter()
+    failures: Counter[str] = Counter()
+    cost: list[float] = []
+
+    def shown(_: object) -> str:
+        rate = f"{bar.pos / max(time.perf_counter() - start, 1e-9):,.1f}/s"
+        spent = [f"cost {sum(cost):.4f}"] if cost else []
+        return "; ".join([rate, *spent, *(f"{n:,} {status}" for status, n in failures.items())])
+
+    bar: Any
+    with click.progressbar(
+        length=total, label="judging", file=sys.stderr, item_show_func=shown, show_pos=True
+    ) as bar:
+
+        def watch(reply: Any) -> None:
+            if reply.cost is not None:
+                cost.append(reply.cost)
+            final = [a for a in reply.answers if a.final]
+            failures.update(a.status.value for a in reply.answers if a.grade is None)
+            bar.update(len(final), reply)
+
+        yield watch
+
+
+def _estimate(asked: Judge, questions: list[Question], ledger: str, repeat: int) -> None:
+    """What a run would take beyond what the ledger holds."""
+    from dataclasses import replace
+    from pathlib import Path
+
+    from semrecall.judges import Ledger
+
+    every = [replace(q, repeat=n) for q in questions for n in range(repeat)]
+    by_key = {asked.key(question): question for question in every}
+    if Path(ledger).exists():
+        with Ledger(ledger) as book:
+            kept = book.kept(book.enlist(asked), by_key)
+        by_key = {k: q for k, q in by_key.items() if k not in kept or not kept[k].settled}
+    click.echo(f"{len(every):,} questions, {len(by_key):,} of them to ask")
+    estimate = getattr(asked, "estimate", None)
+    if estimate is not None:
+        click.echo(str(estimate(list(by_key.values()))))
+
+
+def _print_lines(done: Judged) -> None:
+    import json
+
+    for row in done.judgments.to_arrow().to_pylist():
+        row = {key: value for key, value in row.items() if value is not None}
+        click.echo(json.dumps({"grade": None, **row}, ensure_ascii=False))
