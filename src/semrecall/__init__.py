@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from semrecall.abstention import abstention
+    from semrecall.analysis import analyse
     from semrecall.benchmark import build, codes_truth, search
     from semrecall.check import check
     from semrecall.data import Cost, Judgments, Run, Scores, Vectors
@@ -38,6 +39,7 @@ _HOME = {
     "SemrecallWarning": "errors",
     "Vectors": "data",
     "abstention": "abstention",
+    "analyse": "analysis",
     "build": "benchmark",
     "check": "check",
     "codes_truth": "benchmark",
@@ -70,6 +72,7 @@ __all__ = [
     "Vectors",
     "__version__",
     "abstention",
+    "analyse",
     "build",
     "check",
     "codes_truth",

@@ -142,6 +142,11 @@ class Semantic:
         bounds = [(0, 0), (1, few - 1), (few, many - 1), (many, self.k)]
         return [(low, high) for low, high in bounds if low <= high]
 
+    @property
+    def labels(self) -> list[str]:
+        """What the groups of `bounds` are called: "0", "1-19", ..."""
+        return [f"{low}" if low == high else f"{low}-{high}" for low, high in self.bounds]
+
     def slice(self) -> Slice:
         """Queries by their number of semantic neighbours, split at k/5 and 4k/5.
 
@@ -149,13 +154,11 @@ class Semantic:
         any stand apart, because semantic recall is not defined for them, and so do queries of
         which no neighbour is judged.
         """
-        bounds = self.bounds
-        labels = [f"{low}" if low == high else f"{low}-{high}" for low, high in bounds]
-        starts = np.array([low for low, _ in bounds])
+        starts = np.array([low for low, _ in self.bounds])
         numbers = np.searchsorted(starts, self.counts, side="right") - 1
-        numbers[self.judged == 0] = len(bounds)
+        numbers[self.judged == 0] = len(starts)
         used = np.unique(numbers)
-        groups = [*labels, _UNJUDGED]
+        groups = [*self.labels, _UNJUDGED]
         return Slice(
             SN,
             tuple(groups[i] for i in used.tolist()),

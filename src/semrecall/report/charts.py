@@ -25,7 +25,16 @@ from semrecall.text import number
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Bar", "Column", "distributions", "histogram", "stacked_bars"]
+__all__ = [
+    "Bar",
+    "Column",
+    "canvas",
+    "chart",
+    "distributions",
+    "histogram",
+    "stacked_bars",
+    "svg",
+]
 
 INK, MUTED, GRID, SURFACE = "#010101", "#010102", "#010103", "#010104"
 SERIES = ("#010111", "#010112", "#010113", "#010114")
@@ -45,7 +54,7 @@ _FONT_SIZE = 10.5
 Chart = TypeVar("Chart", bound=Callable[..., str])
 
 
-def _chart(draw: Chart) -> Chart:
+def chart(draw: Chart) -> Chart:
     """Decorator: draw under our own settings, whatever the caller's are."""
 
     @functools.wraps(draw)
@@ -89,7 +98,7 @@ class Bar:
     parts: tuple[float, ...]
 
 
-@_chart
+@chart
 def distributions(
     title: str, about: str, columns: Sequence[Column], series: int, floor: float
 ) -> str:
@@ -97,7 +106,7 @@ def distributions(
 
     Each is a histogram mirrored at its middle: the wider, the more queries have that value.
     """
-    figure, axes = _figure(height=_HEIGHT - 16, bottom_pixels=24)
+    figure, axes = canvas(height=_HEIGHT - 16, bottom_pixels=24)
     edges = np.linspace(floor, 1.0, _LEVELS + 1)
     height = edges[1] - edges[0]
     for x, column in enumerate(columns):
@@ -126,13 +135,13 @@ def distributions(
     axes.set_yticks(np.linspace(floor, 1, 6))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.2g}")
     axes.grid(axis="y", color=GRID, linewidth=0.7)
-    return _svg(figure, title, about)
+    return svg(figure, title, about)
 
 
-@_chart
+@chart
 def histogram(title: str, about: str, counts: NDArray[np.int64], top: int, label: str) -> str:
     """How many queries have each count from 0 to `top`."""
-    figure, axes = _figure()
+    figure, axes = canvas()
     step = max(1, math.ceil((top + 1) / 26))
     edges = np.arange(0, top + 1 + step, step)
     heights, _ = np.histogram(counts, edges)
@@ -143,13 +152,13 @@ def histogram(title: str, about: str, counts: NDArray[np.int64], top: int, label
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.yaxis.get_major_locator().set_params(integer=True)
     axes.grid(axis="y", color=GRID, linewidth=0.7)
-    return _svg(figure, title, about)
+    return svg(figure, title, about)
 
 
-@_chart
+@chart
 def stacked_bars(title: str, about: str, bars: Sequence[Bar], names: Sequence[str]) -> str:
     """Horizontal bars of named parts; the total stands at the end of each."""
-    figure, axes = _figure(height=70 + 44 * len(bars), left=0.06, bottom_pixels=34)
+    figure, axes = canvas(height=70 + 44 * len(bars), left=0.06, bottom_pixels=34)
     reach = max((sum(p for p in bar.parts if p > 0) for bar in bars), default=0.0)
     for y, bar in enumerate(bars):
         ends = {True: 0.0, False: 0.0}
@@ -177,10 +186,11 @@ def stacked_bars(title: str, about: str, bars: Sequence[Bar], names: Sequence[st
         loc="upper left", ncols=len(names), frameon=False, labelcolor=INK, borderpad=0,
         handlelength=1, columnspacing=1.4, bbox_to_anchor=(0.04, 1.0),
     )  # fmt: skip
-    return _svg(figure, title, about)
+    return svg(figure, title, about)
 
 
-def _figure(height: int = _HEIGHT, left: float = 0.13, bottom_pixels: int = 40) -> tuple[Any, Any]:
+def canvas(height: int = _HEIGHT, left: float = 0.13, bottom_pixels: int = 40) -> tuple[Any, Any]:
+    """A figure without a frame around it, and its axes."""
     figures = import_extra("matplotlib.figure", "report", "an HTML report")
     figure = figures.Figure(figsize=(_WIDTH / 72, height / 72))
     figure.patch.set_visible(False)
@@ -195,7 +205,7 @@ def _figure(height: int = _HEIGHT, left: float = 0.13, bottom_pixels: int = 40) 
     return figure, axes
 
 
-def _svg(figure: Any, title: str, about: str) -> str:
+def svg(figure: Any, title: str, about: str) -> str:
     """The figure as an svg element with a title and a description for who cannot see it."""
     backend = import_extra("matplotlib.backends.backend_svg", "report", "an HTML report")
     out = io.StringIO()
