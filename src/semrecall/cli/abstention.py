@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from semrecall.cli.inputs import run_options
+from semrecall.cli.sources import FILE
 from semrecall.cli.tables import format_option
 
 if TYPE_CHECKING:
@@ -14,15 +15,14 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_FILE = click.Path(exists=True)
 _SHOWN = 12
 
 
 @click.command("abstention")
-@click.argument("run", type=_FILE)
-@click.option("--unanswerable", type=_FILE, help="Ids of queries without an answer, one a line.")
+@click.argument("run", type=FILE)
+@click.option("--unanswerable", type=FILE, help="Ids of queries without an answer, one a line.")
 @click.option(
-    "--columns", type=_FILE, help="Or a file with query_id and a column `answerable` (true, false)."
+    "--columns", type=FILE, help="Or a file with query_id and a column `answerable` (true, false)."
 )
 @click.option(
     "--score",

@@ -9,15 +9,13 @@ import click
 
 from semrecall.cli.hints import hints_for
 from semrecall.cli.labels import LABEL_OPTIONS, label_settings, note_use
+from semrecall.cli.sources import FILE, given_as
 
 if TYPE_CHECKING:
     from semrecall.data import Judgments, Run
     from semrecall.evaluate import Result
 
 __all__ = ["FILE", "evaluated", "input_options", "run_options", "runs_of"]
-
-#: The type of an option that names a file to read.
-FILE = click.Path(exists=True)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -88,7 +86,11 @@ _OPTIONS = (
         help="Queries without a relevant document: left out, or 0 as in trec_eval.",
     ),
     click.option(
-        "--seed", type=int, default=0, show_default=True, help="Seed of intervals and tests."
+        "--seed",
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        help="Seed of intervals and tests.",
     ),
     click.option(
         "--confidence",
@@ -218,7 +220,8 @@ def runs_of(given: dict[str, Any]) -> list[Run]:
     found = []
     for path, runs in files:
         for name, run in runs.items():
-            longer = path if len(runs) == 1 else f"{path}: {name}"
+            shown = given_as(path)
+            longer = shown if len(runs) == 1 else f"{shown}: {name}"
             found.append(run.replace(name=name if len(set(names)) == len(names) else longer))
     return found
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from semrecall.cli.sources import FILE
+
 if TYPE_CHECKING:
     from semrecall.data import Ids
     from semrecall.data.classes import Classes
@@ -23,8 +25,6 @@ __all__ = [
     "same_settings",
 ]
 
-_FILE = click.Path(exists=True)
-
 #: Which documents are the same, or the query itself.
 SAME_OPTIONS = (
     click.option(
@@ -32,10 +32,10 @@ SAME_OPTIONS = (
     ),
     click.option(
         "--same-as",
-        type=_FILE,
+        type=FILE,
         help="Documents that are the same count once: id and class, or id and same_as.",
     ),
-    click.option("--same-text", type=_FILE, help="A corpus: documents of equal text are the same."),
+    click.option("--same-text", type=FILE, help="A corpus: documents of equal text are the same."),
     click.option(
         "--text-rule",
         type=click.Choice(["normalised", "exact"]),
@@ -62,9 +62,9 @@ SPLIT_OPTIONS = (
 LABEL_OPTIONS = (
     *SAME_OPTIONS,
     click.option(
-        "--spans", type=_FILE, help="Labels on documents: query_id, document_id, start, end, grade."
+        "--spans", type=FILE, help="Labels on documents: query_id, document_id, start, end, grade."
     ),
-    click.option("--chunks", type=_FILE, help="The chunks searched: id, document_id, start, end."),
+    click.option("--chunks", type=FILE, help="The chunks searched: id, document_id, start, end."),
     click.option(
         "--overlap",
         default="50%",
@@ -76,7 +76,7 @@ LABEL_OPTIONS = (
     *SPLIT_OPTIONS,
     click.option(
         "--unanswerable",
-        type=_FILE,
+        type=FILE,
         help="Ids of queries known to have no answer, one a line; they are kept apart.",
     ),
 )

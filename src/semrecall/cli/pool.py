@@ -9,6 +9,7 @@ import click
 from semrecall.cli.inputs import run_options, runs_of
 from semrecall.cli.labels import SAME_OPTIONS, SPLIT_OPTIONS, chosen_queries, same_settings
 from semrecall.cli.outputs import OutputPath, WritingCommand
+from semrecall.cli.sources import FILE
 from semrecall.cli.tables import format_option
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_FILE = click.Path(exists=True)
 _SHOWN = 10
 
 
@@ -27,9 +27,9 @@ def _labels(command: Any) -> Any:
 
 
 @click.command("pool", cls=WritingCommand)
-@click.argument("runs", nargs=-1, required=True, type=_FILE, metavar="RUN...")
-@click.option("--judgments", type=_FILE, help="What is judged already.")
-@click.option("--truth", type=_FILE, help="The exact neighbours join the pool.")
+@click.argument("runs", nargs=-1, required=True, type=FILE, metavar="RUN...")
+@click.option("--judgments", type=FILE, help="What is judged already.")
+@click.option("--truth", type=FILE, help="The exact neighbours join the pool.")
 @click.option(
     "--depth", type=int, default=20, show_default=True, help="How many results of each run."
 )

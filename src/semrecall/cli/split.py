@@ -7,15 +7,14 @@ from typing import Any
 import click
 
 from semrecall.cli.outputs import OutputPath, WritingCommand
+from semrecall.cli.sources import FILE
 from semrecall.cli.tables import format_option
 
 __all__ = ["command"]
 
-_FILE = click.Path(exists=True)
-
 
 @click.command("split", cls=WritingCommand)
-@click.argument("queries", type=_FILE)
+@click.argument("queries", type=FILE)
 @click.option(
     "--dev", type=float, default=0.5, show_default=True, help="Share of the development part."
 )
@@ -26,7 +25,7 @@ _FILE = click.Path(exists=True)
     metavar="COLUMN",
     help="Spread the values of a column of the queries over both parts; may be repeated.",
 )
-@click.option("--columns", type=_FILE, help="File with query_id and those columns.")
+@click.option("--columns", type=FILE, help="File with query_id and those columns.")
 @click.option(
     "-o",
     "--output",
