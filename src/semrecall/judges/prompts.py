@@ -79,6 +79,12 @@ class Messages:
         return "\n".join([self.system, *(p.text for p in self.parts if isinstance(p, TextPart))])
 
     @property
+    def text_alone(self) -> str | None:
+        """The user's message where it is one text; None where there are images."""
+        first = self.parts[0]
+        return first.text if len(self.parts) == 1 and isinstance(first, TextPart) else None
+
+    @property
     def images(self) -> int:
         """How many images there are."""
         return sum(isinstance(part, ImagePart) for part in self.parts)

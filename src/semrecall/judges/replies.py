@@ -33,7 +33,9 @@ _THOUGHT_END = re.compile(r"</(?:think|thinking|reasoning)>", re.IGNORECASE)
 _THOUGHT_START = re.compile(r"<(?:think|thinking|reasoning)>", re.IGNORECASE)
 _FENCE_MARK = re.compile(r"(?:```|~~~)[\w-]*")
 #: The start of an object, well formed or not, as opposed to a brace in prose.
-_LOOKS_LIKE_OBJECT = re.compile(r"\{\s*(?:[\"'\\]|\w+\s*[:=])")
+_LOOKS_LIKE_OBJECT = re.compile(r"\{\s*(?:[\"'`\\\u2018-\u201f«‹]|\w+\s*[:=])")
+#: What is left over when a model's reason held a quotation mark, and its object ended too early.
+_LEFT_OVER = re.compile(r"[\"'\u2018-\u201f]label[\"'\u2018-\u201f]\s*:")
 _LABEL = re.compile(r'(?<!\\)"label"\s*:\s*"?')
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,9}(?:\.0+)?")
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -186,6 +188,8 @@ def _objects(text: str) -> tuple[list[tuple[Any, int, int]], int, str, bool]:
         at = one[2] if one else brace + 1
     rest.append(text[at:])
     around = "".join(rest)
+    if _LEFT_OVER.search(around) or around.count("}") > around.count("{"):
+        return found, start, mode, True
     if _FENCE_MARK.search(around):
         mode += "+fence"
         around = _FENCE_MARK.sub("", around)
