@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 
 import numpy as np
@@ -254,3 +255,18 @@ def test_an_empty_same_as_is_a_document_of_its_own(tmp_path):
     path = tmp_path / "same.csv"
     path.write_text("id,same_as\na,b\nc,\n")
     assert list(read_classes(path).members) == ["b", "a"]
+
+
+def test_a_class_is_for_the_subtopics_of_all_its_members():
+    judged = Judgments.from_arrays(
+        ["q"] * 5,
+        ["d1", "d3", "d1", "d3", "x"],
+        [1, 1, 2, 1, 1],
+        subtopic=["a", "b", "c", "c", "a"],
+    )
+    with pytest.warns(SemrecallWarning, match="members of different grades"):
+        merged = Classes.of({"d3": "d1"}).of_judgments(judged)
+    assert list(merged.documents) == ["d1", "x"]
+    assert [json.loads(t) for t in merged.details["subtopics"]] == [
+        {"a": 1, "b": 1, "c": 2}, {"a": 1},
+    ]  # fmt: skip

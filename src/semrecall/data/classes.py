@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 import warnings
 from collections.abc import Iterable, Mapping
@@ -155,11 +156,17 @@ class Classes:
         if differ.any():
             self._conflict(judgments, order, best, differ, conflicts)
         chosen = np.sort(order[new])
+        details = {key: column[chosen] for key, column in judgments.details.items()}
+        if "subtopics" in details:
+            groups = np.empty(len(order), dtype=np.int64)
+            groups[order] = order[new][np.cumsum(new) - 1]
+            joined = _joined_subtopics(judgments.details["subtopics"], groups)
+            details["subtopics"] = np.array([joined[at] for at in chosen.tolist()], dtype=object)
         return Judgments(
             judgments.queries[chosen],
             documents[chosen],
             judgments.grades[chosen],
-            {key: column[chosen] for key, column in judgments.details.items()},
+            details,
             judgments.name,
         )
 
@@ -229,6 +236,18 @@ def _components(left: NDArray[np.int64], right: NDArray[np.int64], n: int) -> ND
 
     links = coo_array((np.ones(len(left), dtype=np.int8), (left, right)), shape=(n, n))
     return np.asarray(connected_components(links, directed=False)[1], dtype=np.int64)
+
+
+def _joined_subtopics(texts: NDArray[Any], groups: NDArray[np.int64]) -> dict[int, str | None]:
+    """By group, the highest grade for each subtopic among its members, as JSON text."""
+    found: dict[int, dict[str, float] | None] = {}
+    for group, text in zip(groups.tolist(), texts.tolist(), strict=True):
+        known = found.setdefault(group, None)
+        if text:
+            grades = json.loads(text)
+            of_both = grades | (known or {})
+            found[group] = {t: max(of_both[t], grades.get(t, of_both[t])) for t in of_both}
+    return {group: None if said is None else json.dumps(said) for group, said in found.items()}
 
 
 def _normal(text: str) -> str:
