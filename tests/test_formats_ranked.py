@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -568,3 +569,43 @@ def test_several_columns_of_grades_in_a_file_say_which_was_taken(tmp_path):
     with pytest.warns(SemrecallWarning, match="column 'label'; 'rating' may hold grades too"):
         assert formats.read_judgments(path).grades.tolist() == [1, 0]
     assert formats.read_judgments(path, grade="rating").grades.tolist() == [3, 2]
+
+
+# -- one JSON object ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_runs_and_judgments_in_one_object(tmp_path: Path, indent: int | None) -> None:
+    """{query: {document: number}}, as BEIR, ranx and pytrec_eval have it."""
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"q1": {"d1": 1, "7": 2.5}, "q2": {"d1": 1}}, indent=indent))
+    run = formats.read_run(path)
+    assert run.query_ids.tolist() == ["q1", "q2"]
+    assert run.ids.to_list() == [["7", "d1"], ["d1"]]
+    judgments = formats.read_judgments(path)
+    assert judgments.grades.tolist() == [1.0, 2.5, 1.0]
+    assert formats.read_runs(path)["a"].ids.to_list() == run.ids.to_list()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (
+            '{"q1": {"a": 1, "a": 2}}',
+            "query 'q1', document 'a' stands at entry 1 and again at entry",
+        ),
+        ('{"q1": {"a": 1}, "q1": {"a": 2}}', "document 'a' stands at entry 1 and again at entry 2"),
+        ('{"q1": {"a": 1, "b": "x"}}', "entry 2: score is 'x', expected a number"),
+        ('{"q1": {"a": [1, 2]}}', "no column for query ids: found columns q1"),
+        ('{"query": "q1", "result": "d1"}', "no column for document ids: found columns query, res"),
+        ('{"foo": 1}\n{"foo": 2}', "no column for query ids: found columns foo"),
+    ],
+)
+def test_objects_that_are_no_run(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(content)
+    for reader in (formats.read_run, formats.read_judgments):
+        with pytest.raises(FormatError) as fault:
+            reader(path)
+        if reader is formats.read_run:
+            assert said in str(fault.value)

@@ -40,6 +40,7 @@ SYSTEM_COLUMNS = ("run", "tag", "system", "run_id", "run_name")
 NUMBERS = frozenset({*SCORE_COLUMNS, *GRADE_COLUMNS, "rank", "cost", "probability", "confidence"})
 #: Fields that runs and judgments know; arrow's reader leaves out all others.
 _FIELDS = NUMBERS | {*QUERY_COLUMNS, *DOC_COLUMNS, *DETAIL_COLUMNS, *SYSTEM_COLUMNS, "ids"}
+_QUERY_FIELDS, _DOC_FIELDS = frozenset(QUERY_COLUMNS), frozenset({*DOC_COLUMNS, "ids"})
 
 
 @dataclass(frozen=True)
@@ -223,16 +224,50 @@ def read_json_lines(path: Path, *, numbers: frozenset[str] | None = NUMBERS) -> 
     """The records of a JSON lines file: one object a line, absent fields are None.
 
     numbers: fields that hold numbers, in a run or in judgments, whose fields alone are read then;
-    None reads every field. An empty file has no columns.
+    None reads every field. An empty file has no columns. A run or judgments may be one object
+    {query: {document: number}}, too.
     """
     data = read_text(path)
     if not data.strip():
         return Records(path, {}, list)
+    nested = None if numbers is None else _nested_json(path, data)
+    if nested is not None:
+        return nested
     columns = None if numbers is None else _fast_json(data, numbers)
-    if columns is not None:
+    # Where a field is lacking, the error names all there are.
+    if columns and _QUERY_FIELDS & set(columns) and _DOC_FIELDS & set(columns):
         return Records(path, columns, lambda: _slow_json(path, data)[1])
     columns, lines = _slow_json(path, data)
     return Records(path, columns, lambda: lines)
+
+
+class _Object(list[tuple[str, Any]]):
+    """A JSON object as pairs, so that a key that stands twice is seen."""
+
+
+def _nested_json(path: Path, data: bytes) -> Records | None:
+    """The records of {query: {document: number}}, as other tools write it; None for another."""
+    line = data.lstrip().split(b"\n", 1)[0]
+    if not line.startswith(b"{"):
+        return None
+    try:
+        first = json.loads(line)
+        if not first or not all(isinstance(value, dict) for value in first.values()):
+            return None
+    except ValueError:
+        pass  # an object over several lines, or a fault that others explain
+    try:
+        whole = json.loads(data, object_pairs_hook=_Object)
+    except ValueError:
+        return None
+    if not whole or not all(isinstance(rows, _Object) for _, rows in whole):
+        return None
+    triples = [(query, document, value) for query, rows in whole for document, value in rows]
+    if not triples or any(isinstance(value, list | bool) for _, _, value in triples):
+        return None
+    queries, documents, values = (list(column) for column in zip(*triples, strict=True))
+    columns = {"query_id": queries, "doc_id": documents, "score": values}
+    return Records(path, columns, lambda: range(1, len(queries) + 1), "entry")
 
 
 def _fast_json(data: bytes, numbers: frozenset[str]) -> dict[str, Any] | None:
