@@ -106,6 +106,21 @@ def test_csv_per_query(shell):
     assert out.splitlines() == ["query,recall@4,srecall@4", "a,1.0,1.0", "b,0.5,0.5", "c,0.25,"]
 
 
+@pytest.mark.parametrize("more", [(), ("--per-query",), ("--ties", "-m", "P@1")])
+def test_notes_beside_csv_go_to_stderr(shell, more):
+    _, table, quiet = shell(*ALL, *more, "--seed", 3)
+    assert "seed 3" in table
+    assert quiet == ""
+    status, out, err = shell(*ALL, *more, "--seed", 3, "--format", "csv")
+    assert status == 0
+    assert len({len(row) for row in csv.reader(io.StringIO(out))}) == 1
+    assert "left out of " in err
+    assert "intervals: 95%, bootstrap over queries, 2,000 resamples, seed 3" in err
+    status, out, err = shell(*ALL, *more, "--seed", 3, "--format", "json")
+    assert err == ""
+    assert json.loads(out)["intervals"][0].endswith("seed 3")
+
+
 def test_markdown_says_what_was_left_out(shell):
     _, out, _ = shell(*ALL, "--format", "markdown")
     lines = out.splitlines()
@@ -249,7 +264,8 @@ def test_shallow_runs_are_measured_at_their_depth_with_a_note(shell):
         "measured at k = 1, the depth of the run; the truth is 4 deep: "
         "write -m recall@4 to measure at the depth of the truth"
     )
-    assert f"note: {said}" in shell(*given)[1]
+    # Broken where it is wider than a terminal.
+    assert f"note: {said}" in " ".join(shell(*given)[1].split())
     whole = json.loads(shell(*given, "--format", "json")[1])
     assert said in whole["notes"]
     assert whole["summary"][0]["measure"] == "recall@1"
@@ -326,6 +342,8 @@ def test_html_report_with_the_command_that_made_it(shell, tmp_path):
         ((*ALL, "--by", "lang"), ["no column 'lang'", "hint: give the columns"]),
         ((*ALL, "--by", "long", "--columns", "columns.csv"), ["did you mean lang?"]),
         ((*ALL, "--confidence", "95"), ["confidence is 95.0"]),
+        ((*ALL, "--seed", "-1"), ["-1 is not in the range"]),
+        ((*ALL, "-m", "P@99999999999999999999"), ["expected a whole number of at most"]),
         ((*ALL, "--base", "run.parquet"), ["base vectors were given alone"]),
         (("run.parquet", "--truth", "columns.csv"), ["columns.csv"]),
         (("run.parquet", "--truth", "truth.parquet", "-m", "srecall@4"), ["needs judgments"]),

@@ -11,8 +11,9 @@ import pytest
 from semrecall.data import Judgments, Run, Vectors
 from semrecall.data.slices import Semantic, column_slices
 from semrecall.errors import InputError, MeasureError, MismatchError, SemrecallWarning
-from semrecall.evaluate import Result, evaluate
-from semrecall.text import number
+from semrecall.evaluate import Result, compare, evaluate
+from semrecall.evaluate.tied import tied_lines
+from semrecall.text import display_width, number
 
 # Three queries, exact neighbours 0 to 3 of each, scores falling by 0.1 from 1.0.
 TRUTH_IDS = [[0, 1, 2, 3], [10, 11, 12, 13], [20, 21, 22, 23]]
@@ -532,6 +533,12 @@ def test_swapped_columns_are_guessed():
 def test_faults_of_several_measures_come_in_one_error():
     with pytest.raises(MeasureError, match="recall@4 needs truth; srecall@4 needs truth"):
         evaluate(run(), ["recall@4", "srecall@4", "P@1"], judgments=judgments())
+    # What most mean who have judgments only.
+    with pytest.raises(MeasureError, match="recall@10 needs truth") as error:
+        evaluate(run(), ["recall@10", "P@1"], judgments=judgments())
+    assert error.value.hint == (
+        "R@10 is recall by judgments: the share of relevant documents retrieved"
+    )
     with pytest.raises(MeasureError, match="2 measures cannot be read"):
         evaluate(run(), ["recal@4", "srecal@4"], truth=truth())
     with pytest.raises(MeasureError, match="no measure to compute"):
@@ -580,7 +587,11 @@ def test_the_table_fits_100_columns():
     long = "a run with a very long name, made by somebody who likes to say everything"
     names = ["recall@4", "srecall(rel=2)@4", "nDCG(gain=exp)@4"]
     codes = run([[0, 1, 2, 3], [10, 11, 12, 99], [20, 21, 98, 99]])
+    wide = "检索系统" * 10
+    columns = {"query_id": ["a", "b", "c"], "kind": [long, wide, "short"]}
     results = [
+        evaluate({long: run(), wide: run()}, names, truth=truth(), judgments=judgments(),
+                 columns=columns, by="kind", codes=codes),
         both(by="sn"),
         evaluate({long: run(), "日本語の検索結果": truth()}, names, truth=truth(),
                  judgments=judgments(), by="sn", codes=codes),
@@ -588,8 +599,47 @@ def test_the_table_fits_100_columns():
     for result in results:
         table = [line for line in str(result).split("\n\n") if "mean" in line]
         lines = [line for block in table for line in block.splitlines()]
-        assert max(map(len, lines)) <= 100
+        assert max(map(display_width, lines)) <= 100
         assert all("mean" in block and "interval" in block for block in table)
+        assert max(map(display_width, str(result).splitlines())) <= 100
+        assert max(map(display_width, tied_lines(result))) <= 100
+
+
+def test_small_slices_are_marked():
+    n = 24
+    found = Run.from_arrays([[1, 2]] * n)
+    labels = Judgments.from_arrays(list(range(n)), [1, 2] * (n // 2), [1] * n)
+    columns = {"query_id": list(range(n)), "lang": ["en"] * 20 + ["th"] * 4}
+    result = evaluate(found, "RR", judgments=labels, columns=columns, by="lang")
+    assert [(row.group, row.few) for row in result.summary(by="lang")] == [
+        ("en", False), ("th", True),
+    ]  # fmt: skip
+    assert [row["few"] for row in result.to_dict()["slices"]["lang"]] == [False, True]
+    assert "4 (few)" in str(result)
+    assert "20 (few)" not in str(result)
+    assert "few: fewer than 10 queries; such a slice says little" in str(result)
+    # All queries are no slice.
+    few = evaluate(Run.from_arrays([[1]]), "RR", judgments=Judgments.from_arrays([0], [1], [1]))
+    assert "few" not in str(few)
+
+
+def test_queries_only_in_the_run_are_named():
+    labels = Judgments.from_dict({"q1": {"d": 1}})
+    found = Run.from_dict({q: {"d": 1.0} for q in ("q1", "q7", "q8", "q9", "q10")})
+    result = evaluate(found, "RR", judgments=labels)
+    assert result.counts["run"].only_in_run_queries == ("q7", "q8", "q9", "q10")
+    assert "4 queries only in the run, left out (q7, q8, q9, ...)" in str(result)
+    counts = result.to_dict()["runs"]["run"]
+    assert list(counts["only_in_run_queries"]) == ["q7", "q8", "q9", "q10"]
+
+
+def test_a_seed_is_no_negative_number():
+    with pytest.raises(InputError, match="seed is -1; expected a whole number of at least 0"):
+        both(seed=-1)
+    with pytest.raises(InputError, match="seed is -1"):
+        compare({"a": run(), "b": truth()}, "recall@4", truth=truth(), seed=-1)
+    with pytest.raises(InputError, match="seed is -1"):
+        compare(two()).replace(seed=-1)
 
 
 def test_the_table_says_seed_and_confidence():

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 __all__ = [
-    "WIDTH", "aligned", "cell", "display_width", "number", "one_line", "plural", "share",
-    "shortened", "wrapped",
+    "WIDTH", "aligned", "cell", "display_width", "narrowed", "number", "one_line", "plural",
+    "share", "shortened", "wrapped",
 ]  # fmt: skip
 
 #: Columns of a terminal that a table may take.
@@ -89,6 +89,15 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool], gap: str = "  
             blanks = " " * (width - display_width(text))
             cells.append(blanks + text if to_right else text + blanks)
         lines.append(gap.join(cells).rstrip())
+    return lines
+
+
+def narrowed(lines_of: Callable[[int], list[str]]) -> list[str]:
+    """Lines whose names are cut at a width: the widest of 30 to 12 with which all lines fit."""
+    for width in range(30, 11, -2):
+        lines = lines_of(width)
+        if max(map(display_width, lines), default=0) <= WIDTH:
+            break
     return lines
 
 

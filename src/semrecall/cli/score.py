@@ -112,13 +112,14 @@ def _failed(result: Result, gates: list[tuple[str, float]]) -> list[str]:
 
 def _show_ties(result: Result, format: str, per_query: bool) -> None:  # noqa: A002
     from semrecall.cli.tables import print_rows
-    from semrecall.evaluate import document
+    from semrecall.evaluate import document, table
     from semrecall.evaluate.tied import tied_lines
 
     if format == "table" and not per_query:
         click.echo("\n".join([str(result), *tied_lines(result)]))
     else:
-        print_rows(document.ties(result, per_query=per_query), format)
+        rows = document.ties(result, per_query=per_query)
+        print_rows(rows, format, notes=table.remarks(result))
 
 
 def _show(
@@ -142,15 +143,17 @@ def _show(
         print_rows([], "json", document=whole)
     elif per_query:
         # Ids are no counts, whose thousands would be marked.
-        print_rows([r | {"query": str(r["query"])} for r in document.per_query(result)], format)
+        rows = [row | {"query": str(row["query"])} for row in document.per_query(result)]
+        print_rows(rows, format, notes=table.remarks(result))
     elif format == "table":
         click.echo(str(result))
     else:
-        rows = [row for part in [None, *result.slices] for row in result.summary(by=part)]
-        notes = [] if format == "csv" else [*unjudged_sentences(result), *table.remarks(result)]
+        parts = [None, *result.slices]
+        rows = [document.summary_row(row) for part in parts for row in result.summary(by=part)]
+        notes = [*unjudged_sentences(result), *table.remarks(result)]
         several = len(result.runs) > 1 or format == "csv"
         titles = document.titles(with_run=several, with_group=bool(result.slices))
-        print_rows([document.summary_row(row) for row in rows], format, titles=titles, notes=notes)
+        print_rows(rows, format, titles=titles, notes=notes)
 
 
 def _command_line() -> str:

@@ -100,6 +100,8 @@ def evaluate(
     wanted = chosen_measures(measures, truth, judgments)
     if not 0 < confidence < 1:
         raise InputError(f"confidence is {confidence}; expected a number between 0 and 1")
+    if seed < 0:
+        raise InputError(f"seed is {seed}; expected a whole number of at least 0")
     if only is not None:
         restrict(inputs, only)
     if same_as is None:

@@ -110,6 +110,8 @@ class Comparison:
             if name not in known:
                 raise InputError(f"unknown {what} {name!r}", hint=did_you_mean(name, known))
         check_confidence(self.confidence)
+        if self.seed < 0:
+            raise InputError(f"seed is {self.seed}; expected a whole number of at least 0")
         if self.margin is not None and not (self.margin > 0 and math.isfinite(self.margin)):
             raise InputError(f"margin is {self.margin}; expected a number above 0")
         for name in ("scores", "slices", "identity", "judged"):

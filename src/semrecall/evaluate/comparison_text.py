@@ -8,7 +8,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from semrecall.evaluate.letters import letter, lettered_lines
-from semrecall.evaluate.paired import FEW, Gap, Paired
+from semrecall.evaluate.paired import Gap, Paired
+from semrecall.evaluate.result import FEW
 from semrecall.stats.compare import TESTS
 from semrecall.text import (
     WIDTH,
@@ -280,7 +281,8 @@ def remarks(comparison: Comparison, *, listed: bool = True) -> list[str]:
     lower = [m for m in comparison.measures if m in comparison.lower_is_better]
     if lower:
         lines.append(f"lower is better: {', '.join(lower)}")
-    if listed and any(row.few for row in [*comparison.slice_rows, *comparison.gaps]):
+    few = [*(row.few for row in comparison.slice_rows), *(gap.few for gap in comparison.gaps)]
+    if listed and any(few):
         lines.append(f"few: fewer than {FEW} queries; such a slice says little")
     if len(comparison.runs) > 2:
         lines.append("letters: significantly better than that run")

@@ -50,6 +50,7 @@ def document(result: Result) -> dict[str, Any]:
             for split in result.splits
         ],
         "unjudged": [asdict(row) for row in result.unjudged],
+        "intervals": result.interval_methods,
         "notes": list(result.notes),
     }
 
@@ -77,6 +78,8 @@ def summary_row(row: Summary) -> dict[str, Any]:
     if row.column:
         plain |= {"column": row.column, "group": row.group}
     plain |= {name: getattr(row, name) for name in _FIGURES}
+    if row.column:
+        plain["few"] = row.few
     return plain | {"left_out": dict(row.left_out), "notes": list(row.notes)}
 
 
@@ -86,7 +89,8 @@ def titles(*, with_run: bool, with_group: bool) -> dict[str, str]:
     found["measure"] = "measure"
     if with_group:
         found |= {"column": "slice", "group": "group"}
-    return found | _FIGURES | {"left_out": "left out"}
+    few = {"few": "few"} if with_group else {}
+    return found | _FIGURES | few | {"left_out": "left out"}
 
 
 def ties(result: Result, *, per_query: bool = False) -> list[dict[str, Any]]:

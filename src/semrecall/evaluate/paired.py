@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from semrecall.data import Scores
-from semrecall.evaluate.result import masked, zero_or_one
+from semrecall.evaluate.result import FEW, masked, zero_or_one
 from semrecall.stats.compare import (
     detectable_difference,
     effect_size,
@@ -30,10 +30,7 @@ if TYPE_CHECKING:
     from semrecall.data.slices import Slice
     from semrecall.evaluate.comparison import Comparison
 
-__all__ = ["FEW", "Gap", "Paired", "gap_rows", "paired_rows"]
-
-#: A slice of fewer queries is marked: it says little.
-FEW = 10
+__all__ = ["Gap", "Paired", "gap_rows", "paired_rows"]
 
 
 @dataclass(frozen=True)

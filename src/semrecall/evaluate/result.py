@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from semrecall.measures import Problem
     from semrecall.space import Space
 
-__all__ = ["Missed", "Result", "RunCounts", "Summary"]
+__all__ = ["FEW", "Missed", "Result", "RunCounts", "Summary"]
+
+#: A slice of fewer queries is marked: it says little.
+FEW = 10
 
 
 @dataclass(frozen=True)
@@ -65,12 +68,18 @@ class Summary:
     notes: tuple[str, ...] = ()
     judged: float | None = None
 
+    @property
+    def few(self) -> bool:
+        """Whether it is a slice of fewer than FEW queries, which says little."""
+        return bool(self.column) and self.n < FEW
+
 
 @dataclass(frozen=True)
 class RunCounts:
     """What a run delivered beside its values, over all queries asked.
 
-    not_answered: queries without a row. only_in_run: queries nobody asked about, left out.
+    not_answered: queries without a row. only_in_run: queries nobody asked about, left out; their
+    ids are `only_in_run_queries`.
     repeats, missing: results not counted, within the rows. violations: results where the truth
     is empty. deleted: results that are deleted documents. tied: queries where results of different
     grades have equal scores, so that more than scores decided their order.
@@ -84,6 +93,7 @@ class RunCounts:
     violations: int
     deleted: int = 0
     tied: int = 0
+    only_in_run_queries: tuple[str | int, ...] = ()
 
 
 @dataclass(frozen=True)

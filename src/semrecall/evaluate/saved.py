@@ -80,9 +80,9 @@ def _check(comparison: Comparison) -> None:
     for (run, measure), scores in comparison.scores.items():
         if np.isinf(scores.values).any():
             raise ValueError(f"{measure} of {run} is infinite")
-    for name in ("seed", "permutations", "labellings", "resamples"):
+    for name in ("permutations", "labellings", "resamples"):
         value = getattr(comparison, name)
-        if not isinstance(value, int) or value < (0 if name == "seed" else 1):
+        if not isinstance(value, int) or value < 1:
             raise ValueError(f"{name} is {value!r}")
 
 

@@ -6,15 +6,26 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from semrecall.evaluate.result import FEW
 from semrecall.evaluate.unjudged import unjudged_lines
-from semrecall.text import aligned, display_width, number, plural, share, shortened
+from semrecall.text import (
+    WIDTH,
+    aligned,
+    display_width,
+    narrowed,
+    number,
+    one_line,
+    plural,
+    share,
+    shortened,
+    wrapped,
+)
 
 if TYPE_CHECKING:
     from semrecall.evaluate.result import Result, RunCounts, Summary
 
 __all__ = ["count_lines", "left_out_lines", "note_lines", "remarks", "text"]
 
-WIDTH = 100
 JUDGED, LEFT_OUT = "judged", "left out"
 
 
@@ -36,7 +47,7 @@ _COLUMNS: tuple[tuple[str, Callable[[Summary], str], int], ...] = (
     ("at 1", lambda r: share(r.at_one), 1),
     ("at 0", lambda r: share(r.at_zero), 1),
     (JUDGED, lambda r: "" if r.judged is None else share(r.judged), 0),
-    ("queries", lambda r: f"{r.n:,}", 0),
+    ("queries", lambda r: f"{r.n:,}{' (few)' if r.few else ''}", 0),
     (LEFT_OUT, lambda r: f"{sum(r.left_out.values()):,}" if r.left_out else "", 0),
 )
 
@@ -51,7 +62,8 @@ def text(result: Result) -> str:
         lines += _block(result, result.summary(by=column))
     lines += _split(result)
     lines += unjudged_lines(result)
-    lines += ["", *remarks(result)]
+    for remark in ["", *remarks(result)]:
+        lines += wrapped(remark)
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -68,14 +80,38 @@ def _opening(result: Result) -> str:
 
 def _block(result: Result, rows: list[Summary]) -> list[str]:
     """Rows as text: measures as headings where several rows belong to one."""
-    headed = len(result.runs) > 1 or bool(rows and rows[0].column)
-    widest = max((display_width(shortened(row.group)) for row in rows), default=0)
+    lines = narrowed(lambda width: _lines(result, rows, _names(result, rows, width)))
+    if not _headed(result, rows):
+        return lines
+    grouped, previous = lines[:1], None
+    for row, line in zip(rows, lines[1:], strict=True):
+        if row.measure != previous:
+            grouped.append(row.measure)
+            previous = row.measure
+        grouped.append(line)
+    return grouped
+
+
+def _headed(result: Result, rows: list[Summary]) -> bool:
+    return len(result.runs) > 1 or bool(rows and rows[0].column)
+
+
+def _names(result: Result, rows: list[Summary], width: int) -> list[str]:
+    """What stands before each row: the group and the run, or else the measure."""
+    if not _headed(result, rows):
+        return [row.measure for row in rows]
+    groups = [shortened(row.group, width) for row in rows]
+    widest = max(map(display_width, groups), default=0)
     names = []
-    for row in rows:
-        group = shortened(row.group)
+    for row, group in zip(rows, groups, strict=True):
         parts = [group + " " * (widest - display_width(group))] if row.column else []
-        parts += [shortened(row.run)] if len(result.runs) > 1 else []
-        names.append("  " + "  ".join(parts) if headed else row.measure)
+        parts += [shortened(row.run, width)] if len(result.runs) > 1 else []
+        names.append("  " + "  ".join(parts))
+    return names
+
+
+def _lines(result: Result, rows: list[Summary], names: list[str]) -> list[str]:
+    """Head and rows, without as many columns as it takes to fit."""
     confidence = f"{result.confidence * 100:.4g}%"
     absent = {JUDGED} if all(row.judged is None for row in rows) else set()
     absent |= set() if any(row.left_out for row in rows) else {LEFT_OUT}
@@ -93,32 +129,23 @@ def _block(result: Result, rows: list[Summary]) -> list[str]:
         lines = aligned(cells, [False] + [True] * len(columns))
         next_to_go = max((drop for _, _, drop in columns), default=0)
         if max(map(display_width, lines)) <= WIDTH or next_to_go == 0:
-            break
+            return lines
         columns = [c for c in columns if c[2] != next_to_go]
-    if not headed:
-        return lines
-    grouped, previous = lines[:1], None
-    for row, line in zip(rows, lines[1:], strict=True):
-        if row.measure != previous:
-            grouped.append(row.measure)
-            previous = row.measure
-        grouped.append(line)
-    return grouped
 
 
 def _split(result: Result) -> list[str]:
     if not result.splits:
         return []
-    cells = [["", "quantisation", "+ index search", "= total loss", "queries"]]
-    for split in result.splits:
-        name = (
-            f"{shortened(split.run_name)}  {split.measure}"
-            if len(result.runs) > 1
-            else split.measure
-        )
-        parts = (split.mean_quantisation, split.mean_index, split.mean_total)
-        cells.append([name, *(number(p) for p in parts), f"{split.n:,}"])
-    return ["", "where it is lost", *aligned(cells, [False] + [True] * 4)]
+
+    def lines_of(width: int) -> list[str]:
+        cells = [["", "quantisation", "+ index search", "= total loss", "queries"]]
+        for split in result.splits:
+            run = f"{shortened(split.run_name, width)}  " if len(result.runs) > 1 else ""
+            parts = (split.mean_quantisation, split.mean_index, split.mean_total)
+            cells.append([run + split.measure, *(number(p) for p in parts), f"{split.n:,}"])
+        return aligned(cells, [False] + [True] * 4)
+
+    return ["", "where it is lost", *narrowed(lines_of)]
 
 
 def remarks(result: Result) -> list[str]:
@@ -133,6 +160,8 @@ def remarks(result: Result) -> list[str]:
             )
     lines += count_lines(result)
     lines += note_lines(result)
+    if any(row.few for column in result.slices for row in result.summary(by=column)):
+        lines.append(f"few: fewer than {FEW} queries; such a slice says little")
     lines += [f"intervals: {line}" for line in result.interval_methods]
     return lines
 
@@ -202,7 +231,13 @@ def _counts(counts: RunCounts) -> list[str]:
         ),
         (
             counts.only_in_run,
-            f"{plural(counts.only_in_run, 'query', 'queries')} only in the run, left out",
+            f"{plural(counts.only_in_run, 'query', 'queries')} only in the run, left out"
+            f"{_first(counts.only_in_run_queries)}",
         ),
     ]
     return [line for count, line in said if count]
+
+
+def _first(queries: tuple[str | int, ...]) -> str:
+    shown = ", ".join(one_line(str(query)) for query in queries[:3])
+    return f" ({shown}{', ...' if len(queries) > 3 else ''})" if queries else ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from semrecall.measures import TieRange, tie_range
-from semrecall.text import aligned, number, plural, shortened
+from semrecall.text import aligned, narrowed, number, plural, shortened
 
 if TYPE_CHECKING:
     from semrecall.evaluate.result import Result
@@ -67,12 +67,16 @@ def tied_lines(result: Result) -> list[str]:
     rows = result.ties()
     if not rows:
         return ["", "no measure by judgments, so no range over ties"]
-    cells = [["", "lowest", "expected", "as ranked", "highest", "queries it touches"]]
-    for row in rows:
-        name = f"{shortened(row.run)}  {row.measure}" if len(result.runs) > 1 else row.measure
-        ends = (number(v) for v in (row.low, row.expected, row.mean, row.high))
-        cells.append([name, *ends, f"{row.touched:,} of {row.n:,}"])
-    lines = ["", "over all orders of equally scored results", *aligned(cells, [False] + [True] * 5)]
+
+    def lines_of(width: int) -> list[str]:
+        cells = [["", "lowest", "expected", "as ranked", "highest", "queries it touches"]]
+        for row in rows:
+            run = f"{shortened(row.run, width)}  " if len(result.runs) > 1 else ""
+            ends = (number(v) for v in (row.low, row.expected, row.mean, row.high))
+            cells.append([run + row.measure, *ends, f"{row.touched:,} of {row.n:,}"])
+        return aligned(cells, [False] + [True] * 5)
+
+    lines = ["", "over all orders of equally scored results", *narrowed(lines_of)]
     drawn = [row for row in rows if row.ranges.expected_drawn and row.touched]
     if drawn:
         what = ", ".join(dict.fromkeys(row.measure for row in drawn))

@@ -13,7 +13,7 @@ from semrecall.measures.bounds import (
     judged_counts,
     relevance_bounds,
 )
-from semrecall.text import aligned, number, share, shortened
+from semrecall.text import aligned, narrowed, number, share, shortened
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -107,13 +107,14 @@ def unjudged_lines(result: Result) -> list[str]:
     if not result.unjudged:
         return []
     grade = max(row.grade for row in result.unjudged)
-    cells = [["", "lowest", "as scored", "highest", "judged"]]
-    for row in result.unjudged:
-        name = f"{shortened(row.run)}  {row.measure}" if len(result.runs) > 1 else row.measure
-        ends = (number(row.low), number(row.mean), number(row.high))
-        cells.append([name, *ends, share(row.judged)])
-    return [
-        "",
-        f"if unjudged results were irrelevant or of grade {grade:g}",
-        *aligned(cells, [False] + [True] * 4),
-    ]
+
+    def lines_of(width: int) -> list[str]:
+        cells = [["", "lowest", "as scored", "highest", "judged"]]
+        for row in result.unjudged:
+            run = f"{shortened(row.run, width)}  " if len(result.runs) > 1 else ""
+            ends = (number(row.low), number(row.mean), number(row.high))
+            cells.append([run + row.measure, *ends, share(row.judged)])
+        return aligned(cells, [False] + [True] * 4)
+
+    heading = f"if unjudged results were irrelevant or of grade {grade:g}"
+    return ["", heading, *narrowed(lines_of)]

@@ -52,9 +52,12 @@ def chosen_measures(
         if lacking:
             faults.append(f"{measure} needs {' and '.join(lacking)}")
     if faults:
-        raise MeasureError(
-            "; ".join(faults), hint="give what is needed, or leave these measures out"
-        )
+        hint = "give what is needed, or leave these measures out"
+        recalls = [m for m in wanted if m.name == "recall"] if truth is None else []
+        if recalls and judgments is not None:
+            other = Measure("R", recalls[0].k)
+            hint = f"{other} is recall by judgments: the share of relevant documents retrieved"
+        raise MeasureError("; ".join(faults), hint=hint)
     return wanted
 
 
@@ -166,7 +169,15 @@ class Evaluation:
             violations=int(problem.violations.sum()),
             deleted=deleted,
             tied=self._tied(problem),
+            only_in_run_queries=self._only_in_run(name, problem),
         )
+
+    def _only_in_run(self, name: str, problem: Problem) -> tuple[str | int, ...]:
+        if problem.only_in_run == 0:
+            return ()
+        asked = self.inputs.runs[name].queries
+        have, known = unify(asked, problem.queries)
+        return tuple(asked[np.flatnonzero(~np.isin(have, known))])
 
     def _tied(self, problem: Problem) -> int:
         """In how many queries ties matter to a measure by judgments; 0 where none was asked for."""
