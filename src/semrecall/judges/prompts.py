@@ -78,11 +78,9 @@ class Messages:
         """All texts, for an estimate of their size."""
         return "\n".join([self.system, *(p.text for p in self.parts if isinstance(p, TextPart))])
 
-    @property
-    def text_alone(self) -> str | None:
-        """The user's message where it is one text; None where there are images."""
-        first = self.parts[0]
-        return first.text if len(self.parts) == 1 and isinstance(first, TextPart) else None
+    def in_one(self) -> Messages:
+        """With the system message at the head of the user's, for models that know no other."""
+        return Messages("", (TextPart(f"{self.system}\n"), *self.parts))
 
     @property
     def images(self) -> int:
