@@ -44,18 +44,23 @@ def ask(
     rows = []
     for question in questions:
         key = judge.key(question)
-        by_key.setdefault(key, replace(question, key=key))
+        by_key.setdefault(key, question)
         rows.append((question.query_id, question.doc_id, question.repeat, key))
     number = ledger.enlist(judge)
     if enter:
         ledger.enter_pairs(number, rows)
     if judge.members:
-        _ask_members(judge, list(by_key.values()), ledger, again, enter, watch)
+        keyed = [replace(question, key=key) for key, question in by_key.items()]
+        _ask_members(judge, keyed, ledger, again, enter, watch)
         return ledger.kept(number, by_key)
     kept = ledger.kept(number, by_key)
     opened = [k for k in by_key if _is_open(kept.get(k), again)]
+    if not opened:
+        return kept
     while opened:
-        asked = {k: replace(by_key[k], tried=_tried(kept.get(k), again)) for k in opened}
+        asked = {
+            key: replace(by_key[key], key=key, tried=_tried(kept.get(key), again)) for key in opened
+        }
         work = _Work(judge, ledger, number, asked, watch)
         try:
             judge.answer(work, work.record)

@@ -105,7 +105,8 @@ class Document:
 
         A local image counts by its bytes.
         """
-        return digest(_plain(self.text), _image_digest(self.image))
+        text = _plain(self.text)
+        return digest(text) if self.image is None else digest(text, _image_digest(self.image))
 
 
 @dataclass(frozen=True)
@@ -245,10 +246,8 @@ def _text_digest(text: str) -> bytes:
     return digest(_plain(text))
 
 
-def _image_digest(image: str | None) -> bytes:
+def _image_digest(image: str) -> bytes:
     """Of the bytes of a local file, or of the address."""
-    if image is None:
-        return b""
     if "://" in image or image.startswith("data:"):
         return digest("url", image)
     with open(image, "rb") as file:

@@ -282,14 +282,12 @@ class Ledger:
         with self._reading() as run:
             for row in _by_block(run, query, judge, wanted):
                 key, status = row[0], row[1]
-                if key not in wanted:
-                    continue
                 counts = tried.setdefault(key, {})
                 counts[status] = counts.get(status, 0) + 1
                 if row[8] or key not in found:
                     flags = tuple(json.loads(row[5])) if row[5] != "[]" else ()
                     found[key] = Kept(
-                        Status(status) if row[8] else None, row[2], row[3], row[4], flags,
+                        _STATUSES[status] if row[8] else None, row[2], row[3], row[4], flags,
                         (row[6], row[7]), counts,
                     )  # fmt: skip
         return found
@@ -320,10 +318,12 @@ class Ledger:
             settled = {
                 key
                 for (key,) in _by_block(
-                    run, "SELECT key FROM answers WHERE judge=? AND status='settled'", judge,
+                    run,
+                    "SELECT key FROM answers WHERE judge=? AND final AND status='settled'",
+                    judge,
                     set(keys),
                 )
-            }  # fmt: skip
+            }
             self._connection.executemany(
                 "INSERT OR IGNORE INTO claims(judge, key, owner) VALUES (?, ?, ?)",
                 [(judge, key, self.token) for key in keys if key not in settled],
@@ -399,7 +399,7 @@ class Ledger:
                 " AND p.key=a.key WHERE a.judge=? ORDER BY a.id",
                 (judge,),
             ).fetchall()
-        return [Vote(q, d, g, Status(s), r, k, p, t, n) for q, d, g, s, r, k, p, t, n in rows]
+        return [Vote(q, d, g, _STATUSES[s], r, k, p, t, n) for q, d, g, s, r, k, p, t, n in rows]
 
     # -- in and out -----------------------------------------------------------------------------
 
@@ -523,6 +523,7 @@ _COLUMNS = (
     "query_id", "doc_id", "grade", "judge", "reason", "status", "time", "cost", "confidence",
     "probability", "origin", "flags",
 )  # fmt: skip
+_STATUSES = {status.value: status for status in Status}
 _ADD_ANSWER = (
     "INSERT INTO answers(judge, key, query_id, doc_id, call, time, status, grade, reason,"
     " confidence, final, flags, probability, kind, seconds)"
@@ -571,7 +572,7 @@ def _votes_of(judgments: Judgments, rows: Sequence[int]) -> Iterator[Vote]:
 
 
 def _status(name: str) -> Status | None:
-    return Status(name) if name in set(Status) else None
+    return _STATUSES.get(name)
 
 
 def _plain_id(value: Any) -> str | int:
