@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +100,8 @@ def analyse(
     queries = _at(problem.queries, use)
     names = [n for n in ([by] if isinstance(by, str) else by) if n != SN]
     space = problem.space if problem.true_scores is not None else None
+    texts = _by_text(query_texts), _by_text(document_texts)
+    nearest = _nearest(truth, use)
     return Analysis(
         queries=queries,
         k=k,
@@ -111,11 +113,15 @@ def analyse(
         known_relevant=need(problem.judged, "judgments").count(rel)[use],
         found=None if run is None else _found(problem, k, rel, use),
         slices=_slices(columns, names, queries),
-        texts=(_by_text(query_texts), _by_text(document_texts)),
-        nearest=_nearest(truth, use),
+        texts=texts,
+        nearest=nearest,
         left_out=_counted(left_out),
         ungraded=int(np.count_nonzero(graded.ungraded[use])),
-        notes=tuple(_notes(problem, truth, judgments, k, use)),
+        notes=(
+            *_notes(problem, truth, judgments, k, use),
+            *_text_notes("queries", texts[0], queries),
+            *_text_notes("documents", texts[1], [d for row in nearest for d in row]),
+        ),
         seed=seed,
         confidence=confidence,
     )
@@ -275,6 +281,16 @@ def _notes(
     absent = int(np.count_nonzero(use & ~problem.answered))
     if absent:
         yield f"{plural(absent, 'query', 'queries')} not answered by the run: nothing was found"
+
+
+def _text_notes(what: str, texts: Mapping[str, str], wanted: Iterable[Any]) -> Iterator[str]:
+    """That texts are given and none of them is asked for."""
+    asked = [str(one) for one in wanted]
+    if texts and asked and not any(one in texts for one in asked):
+        yield (
+            f"none of the {len(texts):,} texts of {what} has an id that is asked for: texts have "
+            f"ids like {next(iter(texts))!r}, the truth {asked[0]!r}"
+        )
 
 
 def _tied(problem: Problem, k: int, use: NDArray[np.bool_]) -> int:

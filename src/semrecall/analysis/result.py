@@ -201,7 +201,11 @@ class Analysis:
             return self._blank
         sums = np.sum(self.scores, axis=1, where=these)
         sizes = _count(these)
-        return np.asarray(np.divide(sums, sizes, out=self._blank, where=sizes > 0))
+        means = np.divide(sums, sizes, out=self._blank, where=sizes > 0)
+        # The mean of equal scores is that score, so that ties have a delta of exactly 0.
+        low = np.min(self.scores, axis=1, where=these, initial=np.inf)
+        high = np.max(self.scores, axis=1, where=these, initial=-np.inf)
+        return np.asarray(np.minimum(np.maximum(means, low), high))
 
     @property
     def _blank(self) -> Array:

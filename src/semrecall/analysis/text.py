@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,9 +27,14 @@ __all__ = [
     "text",
 ]
 
+#: Below this share of judged neighbours the judgments may name relevant documents only.
+_FEW = 0.5
+#: Columns of a terminal.
+WIDTH = 100
+#: Percentiles that a table shows.
+_SHOWN = (10, 25, 50, 75, 90)
 #: So many queries without a relevant neighbour are listed on a terminal.
 _LISTED = 10
-_CUT = 88
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,8 @@ def text(analysis: Analysis) -> str:
     for table in tables(analysis):
         right = [False] + [True] * (len(table.heads) - 1)
         lines += ["", table.title, *aligned([table.heads, *table.rows], right)]
-    lines += ["", *barren_lines(analysis), "", *remarks(analysis)]
+    said = [line for one in remarks(analysis) for line in textwrap.wrap(one, WIDTH)]
+    lines += ["", *barren_lines(analysis), "", *said]
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -68,8 +75,9 @@ def headline(analysis: Analysis) -> str:
     mean = analysis.distribution.number.mean
     none = len(analysis.without_relevant)
     said = f"{number(mean, 1)} of the {analysis.k:,} exact neighbours of a query matter on average"
-    of_all = plural(n, "query", "queries")
-    return f"{said}; {none:,} of {of_all} {'has' if none == 1 else 'have'} none"
+    if none == 0:
+        return f"{said}; every query has some"
+    return f"{said}; {none:,} of {_queries(n)} {'has' if none == 1 else 'have'} none"
 
 
 # -- tables ---------------------------------------------------------------------------------------
@@ -80,7 +88,7 @@ def tables(analysis: Analysis) -> list[Table]:
     found = [_numbers(analysis), _groups(analysis)]
     if analysis.scores is not None:
         found += [_scores(analysis), _correlation(analysis)]
-    found.append(_bands(analysis))
+    found += [_recalls(analysis), _bands(analysis)]
     found += [_slice(analysis, column) for column in analysis.slices]
     return [table for table in found if table.rows]
 
@@ -88,9 +96,9 @@ def tables(analysis: Analysis) -> list[Table]:
 def _numbers(analysis: Analysis) -> Table:
     found = analysis.distribution
     heads = ["", "mean", _interval_head(analysis), "sd"]
-    heads += ["median" if p == 50 else f"p{p}" for p in found.percentiles]
+    heads += ["median" if p == 50 else f"p{p}" for p in _SHOWN]
     cells = [number(found.number.mean, 2), _between(found.number, 2), number(found.sd, 2)]
-    cells += [f"{value:g}" for value in found.percentiles.values()]
+    cells += [f"{found.percentiles[p]:g}" for p in _SHOWN]
     if found.most > found.least:
         heads.append("could be")
         cells.append(_range(found.least, found.most, 2))
@@ -104,17 +112,14 @@ def _numbers(analysis: Analysis) -> Table:
 
 def _groups(analysis: Analysis) -> Table:
     bounded = bool(analysis.unjudged.any())
-    run = analysis.found is not None
     heads = ["semantic", "queries", "share", _interval_head(analysis)]
-    heads += ["could be"] * bounded + ["pairs semantic", "other"] + ["unjudged"] * bounded
-    heads += ["recall", "srecall"] * run
+    heads += ["could be"] * bounded + ["relevant pairs", "others"] + ["unjudged"] * bounded
     rows = []
     for row in analysis.groups[1:] if len(analysis) else ():
         cells = [row.group, f"{row.queries:,}", share(row.share.value), _shares(row.share)]
         cells += [f"{share(row.share.least)}-{share(row.share.most)}"] * bounded
         cells += [f"{row.semantic_pairs:,}", f"{row.other_pairs:,}"]
         cells += [f"{row.unjudged_pairs:,}"] * bounded
-        cells += [number(e.mean) for e in (row.recall, row.srecall) if e is not None]
         rows.append(tuple(cells))
     return Table(
         "queries by number of semantic neighbours",
@@ -124,11 +129,36 @@ def _groups(analysis: Analysis) -> Table:
     )
 
 
+def _recalls(analysis: Analysis) -> Table:
+    interval = _interval_head(analysis)
+    rows = []
+    for row in analysis.groups:
+        if row.recall is not None and row.srecall is not None:
+            cells = [row.group or "all queries", f"{row.queries:,}"]
+            cells += [number(row.recall.mean), _between(row.recall)]
+            cells += [number(row.srecall.mean), _between(row.srecall)]
+            rows.append(tuple(cells))
+    return Table(
+        "recall and semantic recall of the run, by number of semantic neighbours",
+        "Of all neighbours, and of the semantic ones.",
+        (
+            "semantic",
+            "queries",
+            f"recall@{analysis.k}",
+            interval,
+            f"srecall@{analysis.k}",
+            interval,
+        ),
+        tuple(rows) if len(analysis) else (),
+    )
+
+
 def _scores(analysis: Analysis) -> Table:
     heads = ("semantic", "score", "of others", "delta", _interval_head(analysis), "queries",
              "drop", "delta/drop", "r")  # fmt: skip
-    rows = [_score_cells("all queries", analysis.groups[0])]
-    rows += [_score_cells(row.group, row) for row in analysis.groups[1:]]
+    names = ["all queries", *(row.group for row in analysis.groups[1:])]
+    digits = _digits(analysis)
+    rows = [_score_cells(n, row, digits) for n, row in zip(names, analysis.groups, strict=True)]
     nearer = "higher" if analysis.space is None or analysis.space.higher_is_nearer else "lower"
     return Table(
         "scores of semantic neighbours and of others, by number of semantic neighbours",
@@ -141,15 +171,22 @@ def _scores(analysis: Analysis) -> Table:
     )
 
 
-def _score_cells(name: str, row: Group) -> tuple[str, ...]:
+def _digits(analysis: Analysis) -> int:
+    """Decimals of a score: fewer where scores are large, as distances may be."""
+    largest = max((abs(e.mean) for e in (analysis.groups[0].semantic, analysis.groups[0].others)
+                   if not math.isnan(e.mean)), default=0.0)  # fmt: skip
+    return 4 if largest < 10 else 3 if largest < 100 else 2
+
+
+def _score_cells(name: str, row: Group, digits: int) -> tuple[str, ...]:
     return (
         name,
-        number(row.semantic.mean),
-        number(row.others.mean),
-        _signed(row.delta.mean),
-        _between(row.delta),
+        number(row.semantic.mean, digits),
+        number(row.others.mean, digits),
+        _signed(row.delta.mean, digits),
+        _between(row.delta, digits),
         f"{row.delta.queries:,}",
-        number(row.drop.mean),
+        number(row.drop.mean, digits),
         _signed(row.relative.mean, 3),
         _signed(row.r.mean, 3),
     )
@@ -204,12 +241,14 @@ def _slice(analysis: Analysis, column: str) -> Table:
     scored = analysis.scores is not None
     heads = [shortened(column, 22), "queries", "semantic", interval, "judged"]
     heads += ["delta", interval, "r"] * scored
+    digits = _digits(analysis)
     rows = []
     for row in analysis.by(column):
         cells = [shortened(row.group, 22), f"{row.queries:,}", number(row.number.mean, 2)]
         cells += [_between(row.number, 2), share(row.judged.mean)]
         if scored:
-            cells += [_signed(row.delta.mean), _between(row.delta), _signed(row.r.mean, 3)]
+            cells += [_signed(row.delta.mean, digits), _between(row.delta, digits)]
+            cells.append(_signed(row.r.mean, 3))
         rows.append(tuple(cells))
     return Table(
         f"by {one_line(column)}",
@@ -245,7 +284,7 @@ def barren_lines(analysis: Analysis) -> list[str]:
 
 def barren_title(barren: Barren) -> str:
     """The id and the text of a query."""
-    return one_line(f"{barren.query}  {barren.text}")
+    return one_line(f"{barren.query}: {barren.text}" if barren.text else str(barren.query))
 
 
 def barren_facts(barren: Barren) -> str:
@@ -277,12 +316,17 @@ def _remarks(analysis: Analysis) -> Iterator[str]:
     pairs, unjudged = int(analysis.neighbours.sum()), int(analysis.unjudged.sum())
     if unjudged:
         found = analysis.distribution
-        tried = f", {analysis.ungraded:,} of them judged to no grade" if analysis.ungraded else ""
+        tried = f" ({analysis.ungraded:,} of them judged to no grade)" if analysis.ungraded else ""
         yield (
             f"{share(1 - unjudged / pairs)} of {pairs:,} neighbours are judged; the {unjudged:,} "
             f"others{tried} count as neither: the mean number of semantic neighbours could be "
             f"{_range(found.least, found.most, 2)}"
         )
+        if 1 - unjudged / pairs < _FEW:
+            yield (
+                "if the judgments name every relevant document, say that the rest are not "
+                "relevant: --exhaustive, exhaustive=True"
+            )
     if analysis.space is not None and not analysis.space.higher_is_nearer:
         yield "scores are distances: delta and r are turned, so that above 0 is nearer"
     if len(analysis):
@@ -406,4 +450,4 @@ def _queries(count: int) -> str:
 
 
 def _cut(line: str) -> str:
-    return line if len(line) <= _CUT else line[: _CUT - 1].rstrip() + "…"
+    return line if len(line) <= WIDTH else line[: WIDTH - 1].rstrip() + "…"

@@ -93,12 +93,14 @@ def resampled_rank_biserial(
     drawn = np.full(resamples, np.nan)
     if first.all() or not first.any():
         return drawn
-    order = np.argsort(found[~first], kind="stable")
-    below, of_below = found[~first][order], rows[~first][order]
-    of_above = rows[first]
+    # Both groups rising, so that every look-up below moves forward through memory.
+    order = np.argsort(found, kind="stable")
+    found, rows, first = found[order], rows[order], first[order]
+    below, of_below, of_above = found[~first], rows[~first], rows[first]
     # Where each value of the first group stands among the others, ties from and to.
     low = np.searchsorted(below, found[first], side="left")
     high = np.searchsorted(below, found[first], side="right")
+    tied = np.flatnonzero(low != high)
     summed = np.zeros(len(below) + 1)
     for start, counts in _resample_counts(n, resamples, seed):
         for at, weights in enumerate(counts, start):
@@ -107,7 +109,8 @@ def resampled_rank_biserial(
             pairs = of_first.sum() * summed[-1]
             if pairs:
                 # Twice the pairs above, ties half: whole numbers, so that 1 stays exactly 1.
-                above = float(of_first @ (summed[low] + summed[high]))
+                above = 2 * float(of_first @ summed[low])
+                above += float(of_first[tied] @ (summed[high[tied]] - summed[low[tied]]))
                 drawn[at] = above / pairs - 1
     return drawn
 
