@@ -623,6 +623,38 @@ def test_small_slices_are_marked():
     assert "few" not in str(few)
 
 
+def test_ranges_over_ties_and_bounds_of_the_unjudged_stand_by_slice():
+    found = Run.from_dict(
+        {
+            # Tied: the relevant one is first or second. Untied: it is first.
+            "q1": {"d": 1.0, "e": 1.0},
+            "q2": {"d": 1.0, "e": 1.0},
+            "q3": {"d": 2.0, "e": 1.0},
+            # Not judged: it may be relevant.
+            "q4": {"z": 2.0, "e": 1.0},
+        }
+    )
+    labels = Judgments.from_dict({q: {"d": 1, "e": 0} for q in ("q1", "q2", "q3", "q4")})
+    columns = {"query_id": ["q1", "q2", "q3", "q4"], "lang": ["en", "en", "th", "xx"]}
+    result = evaluate(found, "RR", judgments=labels, columns=columns, by="lang")
+    (whole,) = result.ties()
+    # (1/2 + 1/2 + 1 + 0) / 4 and (1 + 1 + 1 + 0) / 4.
+    assert (whole.low, whole.expected, whole.high) == (0.5, 0.625, 0.75)
+    parts = {row.group: row for row in result.ties(by="lang")}
+    assert [(r.low, r.expected, r.high, r.touched, r.n) for r in parts.values()] == [
+        (0.5, 0.75, 1.0, 2, 2), (1.0, 1.0, 1.0, 0, 1), (0.0, 0.0, 0.0, 0, 1),
+    ]  # fmt: skip
+    lines = tied_lines(result)
+    assert lines[lines.index("by lang") + 2].split() == [
+        "en", "RR", "0.5000", "0.7500", "0.5000", "1.0000", "2", "of", "2",
+    ]  # fmt: skip
+    rows = result.to_dict()["unjudged"]
+    assert [(row["column"], row["group"], row["low"], row["high"]) for row in rows] == [
+        ("", "", 0.5, 0.75), ("lang", "en", 0.5, 0.5), ("lang", "th", 1, 1), ("lang", "xx", 0, 1),
+    ]  # fmt: skip
+    assert "if unjudged results were irrelevant or of grade 1, by lang" in str(result)
+
+
 def test_queries_only_in_the_run_are_named():
     labels = Judgments.from_dict({"q1": {"d": 1}})
     found = Run.from_dict({q: {"d": 1.0} for q in ("q1", "q7", "q8", "q9", "q10")})

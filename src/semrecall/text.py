@@ -93,8 +93,8 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool], gap: str = "  
 
 
 def narrowed(lines_of: Callable[[int], list[str]]) -> list[str]:
-    """Lines whose names are cut at a width: the widest of 30 to 12 with which all lines fit."""
-    for width in range(30, 11, -2):
+    """Lines whose names are cut at a width: the widest of 30 to 8 with which all lines fit."""
+    for width in range(30, 7, -2):
         lines = lines_of(width)
         if max(map(display_width, lines), default=0) <= WIDTH:
             break

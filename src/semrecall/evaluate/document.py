@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from semrecall.evaluate.unjudged import unjudged
+
 if TYPE_CHECKING:
     from semrecall.evaluate.result import Result, Summary
 
@@ -49,7 +51,9 @@ def document(result: Result) -> dict[str, Any]:
             }
             for split in result.splits
         ],
-        "unjudged": [asdict(row) for row in result.unjudged],
+        "unjudged": [
+            asdict(row) for part in [None, *result.slices] for row in unjudged(result, part)
+        ],
         "intervals": result.interval_methods,
         "notes": list(result.notes),
     }
@@ -94,11 +98,17 @@ def titles(*, with_run: bool, with_group: bool) -> dict[str, str]:
 
 
 def ties(result: Result, *, per_query: bool = False) -> list[dict[str, Any]]:
-    """A row per run and measure (and query): the range over all orders of tied results."""
+    """A row per run and measure (and query): the range over all orders of tied results.
+
+    Rows of slices come after those of all queries; values by query are not repeated in them.
+    """
     rows = []
-    for found in result.ties():
+    parts = [None] if per_query else [None, *result.slices]
+    for found in [row for part in parts for row in result.ties(by=part)]:
         head = {"run": found.run, "measure": found.measure}
         if not per_query:
+            if result.slices:
+                head |= {"column": found.column, "group": found.group}
             rows.append(
                 head
                 | {"low": found.low, "expected": found.expected, "mean": found.mean}

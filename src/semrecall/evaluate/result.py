@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semrecall.evaluate.tied import Tied
-    from semrecall.evaluate.unjudged import Unjudged
-    from semrecall.measures import Problem
+    from semrecall.evaluate.unjudged import Bounds, Unjudged
+    from semrecall.measures import Problem, TieRange
     from semrecall.space import Space
 
 __all__ = ["FEW", "Missed", "Result", "RunCounts", "Summary"]
@@ -224,6 +224,10 @@ class Result:
             )
         return self.slices[name]
 
+    def mask(self, row: Summary) -> NDArray[np.bool_]:
+        """Which queries a summary is over, those without a value included, shape (n,)."""
+        return self._mask(row.column, row.group)
+
     def _mask(self, column: str, group: str) -> NDArray[np.bool_]:
         if not column:
             return np.ones(len(self.queries), dtype=bool)
@@ -318,11 +322,21 @@ class Result:
         # Values are ratios of whole numbers: their products with the sizes are the hits.
         return float(np.rint(values * sizes).sum() / sizes.sum())
 
-    def ties(self) -> tuple[Tied, ...]:
-        """The range of each measure by judgments over all orders of equally scored results."""
+    def ties(self, by: str | None = None) -> tuple[Tied, ...]:
+        """The range of each mean by judgments over all orders of equally scored results.
+
+        Over all queries, or per group of the slice `by`.
+        """
         from semrecall.evaluate.tied import tied
 
-        return tied(self)
+        return tied(self, by)
+
+    @cached_property
+    def tie_ranges(self) -> Mapping[tuple[str, str], TieRange]:
+        """By (run, measure): the range over those orders of every query's value."""
+        from semrecall.evaluate.tied import tie_ranges
+
+        return MappingProxyType(tie_ranges(self))
 
     @cached_property
     def unjudged(self) -> tuple[Unjudged, ...]:
@@ -330,6 +344,13 @@ class Result:
         from semrecall.evaluate.unjudged import unjudged
 
         return unjudged(self)
+
+    @cached_property
+    def bounds(self) -> Mapping[tuple[str, str], Bounds]:
+        """By (run, measure): what unjudged results could make of every query's value."""
+        from semrecall.evaluate.unjudged import bounds
+
+        return MappingProxyType(bounds(self))
 
     # -- one query ------------------------------------------------------------------------
 

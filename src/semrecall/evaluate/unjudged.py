@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -19,9 +21,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semrecall.evaluate.result import Result
+    from semrecall.evaluate.tied import Tied
     from semrecall.measures import Measure, Problem
 
-__all__ = ["Unjudged", "judged_shares", "unjudged", "unjudged_lines", "unjudged_sentences"]
+__all__ = [
+    "Bounds",
+    "Unjudged",
+    "bounds",
+    "judged_shares",
+    "named_rows",
+    "unjudged",
+    "unjudged_lines",
+    "unjudged_sentences",
+]
 
 #: They count judgments or results, and have no Judged@k beside them.
 _COUNTS = {"Judged", "NumQ", "NumRel", "NumRet", "NumRelRet"}
@@ -43,6 +55,8 @@ class Unjudged:
     high: float
     judged: float
     grade: float
+    column: str = ""
+    group: str = ""
 
 
 def judged_shares(problem: Problem, measure: Measure) -> NDArray[np.float64] | None:
@@ -63,33 +77,60 @@ def judged_shares(problem: Problem, measure: Measure) -> NDArray[np.float64] | N
     return np.where(known, judged / np.maximum(total, 1), np.nan)
 
 
-def unjudged(result: Result) -> tuple[Unjudged, ...]:
-    """The bounds of every measure that has them, for the runs with an unjudged result."""
-    found = []
+class Bounds(NamedTuple):
+    """Of one measure and run, by query (n,): bounds of the value, results and judged among them."""
+
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    total: NDArray[np.int64]
+    judged: NDArray[np.int64]
+    grade: float
+
+
+def bounds(result: Result) -> dict[tuple[str, str], Bounds]:
+    """By (run, measure), where the measure has bounds and some result is unjudged."""
+    found = {}
     for measure in result.measures:
         if not is_bounded(measure):
             continue
         for run in result.runs:
-            problem, scores = result.problems[run], result.scores[run, str(measure)]
-            use = scores.defined
+            problem, use = result.problems[run], result.scores[run, str(measure)].defined
             total, judged = judged_counts(problem, measure.k)
             if (judged == total)[use].all():
                 continue
             grade = max(highest_grade(problem), measure.rel)
             low, high = relevance_bounds(problem, measure, grade=grade)
-            some = use & (total > 0)
-            found.append(
-                Unjudged(
-                    run=run,
-                    measure=str(measure),
-                    low=float(np.mean(low[use])),
-                    mean=scores.mean,
-                    high=float(np.mean(high[use])),
-                    judged=float(np.mean(judged[some] / total[some])),
-                    grade=grade,
-                )
+            found[run, str(measure)] = Bounds(low, high, total, judged, grade)
+    return found
+
+
+def unjudged(result: Result, by: str | None = None) -> tuple[Unjudged, ...]:
+    """The bounds of every mean that has them, over all queries or each group of a slice."""
+    found = []
+    for row in result.summary(by):
+        known = result.bounds.get((row.run, row.measure))
+        if known is None:
+            continue
+        use = result.scores[row.run, row.measure].defined & result.mask(row)
+        some = use & (known.total > 0)
+        found.append(
+            Unjudged(
+                run=row.run,
+                measure=row.measure,
+                low=_mean(known.low[use]),
+                mean=row.mean,
+                high=_mean(known.high[use]),
+                judged=_mean(known.judged[some] / known.total[some]),
+                grade=known.grade,
+                column=row.column,
+                group=row.group,
             )
+        )
     return tuple(found)
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    return float(np.mean(values)) if len(values) else math.nan
 
 
 def unjudged_sentences(result: Result) -> list[str]:
@@ -103,18 +144,37 @@ def unjudged_sentences(result: Result) -> list[str]:
 
 
 def unjudged_lines(result: Result) -> list[str]:
-    """The bounds as lines of text; none where every result is judged."""
+    """The bounds as lines of text, those within slices after; none where all is judged."""
     if not result.unjudged:
         return []
     grade = max(row.grade for row in result.unjudged)
-
-    def lines_of(width: int) -> list[str]:
-        cells = [["", "lowest", "as scored", "highest", "judged"]]
-        for row in result.unjudged:
-            run = f"{shortened(row.run, width)}  " if len(result.runs) > 1 else ""
-            ends = (number(row.low), number(row.mean), number(row.high))
-            cells.append([run + row.measure, *ends, share(row.judged)])
-        return aligned(cells, [False] + [True] * 4)
-
     heading = f"if unjudged results were irrelevant or of grade {grade:g}"
-    return ["", heading, *narrowed(lines_of)]
+    lines = ["", heading, *_block(result, result.unjudged)]
+    for column in result.slices:
+        lines += ["", f"{heading}, by {column}", *_block(result, unjudged(result, column))]
+    return lines
+
+
+def _block(result: Result, rows: tuple[Unjudged, ...]) -> list[str]:
+    def lines_of(width: int) -> list[str]:
+        names = named_rows(result, rows, width)
+        cells = [[*names[0], "lowest", "as scored", "highest", "judged"]]
+        for row, name in zip(rows, names[1:], strict=True):
+            ends = (number(row.low), number(row.mean), number(row.high))
+            cells.append([*name, *ends, share(row.judged)])
+        return aligned(cells, [False] * len(names[0]) + [True] * 4)
+
+    return narrowed(lines_of)
+
+
+def named_rows(result: Result, rows: Sequence[Unjudged | Tied], width: int) -> list[list[str]]:
+    """What stands before the head and each row: group, run where there are several, measure."""
+    names = [
+        [
+            *([shortened(row.group, width)] if row.column else []),
+            *([shortened(row.run, width)] if len(result.runs) > 1 else []),
+            row.measure,
+        ]
+        for row in rows
+    ]
+    return [[""] * len(names[0]), *names]
