@@ -199,7 +199,7 @@ def test_the_command_reads_runs_as_score_does(semrecall_main, tmp_path):
     status, out, _ = semrecall_main(*asked)
     assert status == 0
     assert "AUC 1.0000" in out
-    assert "answer up to 2, keeps 100.0%" in out
+    assert "answer up to 2, keeps 100.0%" in " ".join(out.split())
     _, out, _ = semrecall_main(*asked, "--columns", "sure.csv", "--score", "sure")
     assert "by the column sure" in out
     (tmp_path / "two.run").write_text("a Q0 x 1 1.0 r\na Q0 x 1 3.0 s\n")
