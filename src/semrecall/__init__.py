@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from semrecall.abstention import abstention
+    from semrecall.agreement import agree
     from semrecall.analysis import analyse
     from semrecall.benchmark import build, codes_truth, search
     from semrecall.check import check
+    from semrecall.correction import correct
     from semrecall.data import Cost, Judgments, Run, Scores, Vectors
     from semrecall.errors import SemrecallError, SemrecallWarning
     from semrecall.evaluate import Comparison, Result, compare, evaluate
     from semrecall.exact import rescore
     from semrecall.formats import read, write
     from semrecall.measures import measure, measures, parse
+    from semrecall.plan import plan
     from semrecall.pool import pool
     from semrecall.space import space
     from semrecall.splits import split
@@ -39,16 +42,19 @@ _HOME = {
     "SemrecallWarning": "errors",
     "Vectors": "data",
     "abstention": "abstention",
+    "agree": "agreement",
     "analyse": "analysis",
     "build": "benchmark",
     "check": "check",
     "codes_truth": "benchmark",
     "compare": "evaluate",
+    "correct": "correction",
     "evaluate": "evaluate",
     "measure": "measures",
     "measures": "measures",
     "open_system": "systems",
     "parse": "measures",
+    "plan": "plan",
     "pool": "pool",
     "read": "formats",
     "rescore": "exact",
@@ -72,16 +78,19 @@ __all__ = [
     "Vectors",
     "__version__",
     "abstention",
+    "agree",
     "analyse",
     "build",
     "check",
     "codes_truth",
     "compare",
+    "correct",
     "evaluate",
     "measure",
     "measures",
     "open_system",
     "parse",
+    "plan",
     "pool",
     "read",
     "rescore",
