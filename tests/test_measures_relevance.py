@@ -10,6 +10,7 @@ import pytest
 from semrecall.data import Judgments, Run
 from semrecall.errors import InputError, MeasureError
 from semrecall.measures import align, parse
+from semrecall.measures import hits as hits_module
 
 
 def value(spelling, run, grades):
@@ -238,8 +239,11 @@ def test_a_long_list_among_many_short_ones_takes_no_padding():
     assert "matrix" not in vars(problem.results)
 
 
+@pytest.mark.parametrize("block", [7, 60, 1 << 16])
 @pytest.mark.parametrize("scale", [1, 10**12])
-def test_hits_are_those_of_a_dictionary(scale):
+def test_hits_are_those_of_a_dictionary(scale, block, monkeypatch):
+    # Blocks of entries that end within a row, and that hold several rows.
+    monkeypatch.setattr(hits_module, "_BLOCK", block)
     # Large codes take the way around keys that would overflow.
     random = np.random.default_rng(3)
     ids = random.integers(0, 300, (40, 25)) * scale

@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semrecall.data import Cost, Ids, Judgments, Run, Scores, Vectors
+from semrecall.data import rows as data_rows
+from semrecall.data import run as data_run
 from semrecall.data.ids import codes_in, concatenate, ids, unify
-from semrecall.data.rows import pad
+from semrecall.data.rows import pad, repeated
 from semrecall.errors import InputError, SemrecallWarning
 
 id_values = st.one_of(
@@ -117,6 +119,21 @@ def test_numbers_behind_a_prefix_are_kept_as_numbers() -> None:
     assert ids(["D7", "D07"]) == ids(pa.array(["D7", "D07"], pa.string_view()))
 
 
+@given(st.integers(1, 18), st.sampled_from(["", "D", "doc-"]), st.data())
+def test_numbers_of_every_length(digits: int, prefix: str, data: Any) -> None:
+    numbers = data.draw(st.lists(st.integers(0, 10**digits - 1), min_size=1, max_size=9))
+    texts = [f"{prefix}{number:0{digits}d}" for number in numbers]
+    column = ids(texts)
+    assert column.codes.tolist() == numbers
+    assert column.strings().tolist() == texts
+
+
+@pytest.mark.parametrize("other", ["D12:4", "D1/34", "D12x4", "E1234", "D12 4", "D 123"])
+def test_what_is_no_number_is_a_text(other: str) -> None:
+    """ ":" and "/" stand beside the digits in ASCII."""
+    assert ids(["D1234", other]).strings().tolist() == ["D1234", other]
+
+
 def test_a_dictionary_may_hold_more_than_is_used() -> None:
     column = pa.DictionaryArray.from_arrays([2, None, 0, 2], ["7", "x", "12"])
     assert ids(column).codes.tolist() == [12, -1, 7, 12]
@@ -210,6 +227,53 @@ def test_order_of_results(rows: list[Any], space: str | None, lower: bool) -> No
     again = Run.from_dict(by_dict, space=space, lower_is_better=lower)
     assert again.queries == run.queries
     assert again.documents == run.documents
+
+
+def test_order_across_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows in order, with ties, out of order and with NaN, looked at in blocks smaller than one."""
+    monkeypatch.setattr(data_run, "_BLOCK", 7)
+    rng = np.random.default_rng(0)
+    results: dict[str, dict[str, float]] = {}
+    for query in range(40):
+        names = [f"d{n}" for n in rng.choice(1000, rng.integers(0, 25), replace=False)]
+        scores = rng.integers(0, 12, len(names)).astype(float)
+        if query % 3:
+            scores = np.sort(scores)[::-1]
+        elif len(names):
+            scores[rng.integers(len(names))] = np.nan
+        results[f"q{query}"] = dict(zip(names, scores.tolist(), strict=True))
+    run = Run.from_dict(results)
+    for got, row in zip(run.ids.to_list(), results.values(), strict=True):
+        by_name = sorted(row, reverse=True)
+        assert got == sorted(by_name, key=lambda d: (np.isnan(row[d]), -np.nan_to_num(row[d])))
+
+
+def test_rows_known_to_be_distinct() -> None:
+    """Nobody looks for repeats in them; a run whose documents are others is looked at again."""
+    run = Run.from_dict({"q": {"d1": 2.0, "d2": 1.0}})
+    assert run.distinct
+    assert run.replace(name="other").distinct
+    assert not run.replace(documents=ids(["d1", "d1"])).distinct
+    # 7 and "7" are two keys, and one id.
+    assert not Run.from_dict({"q": {7: 2.0, "7": 1.0}}).distinct
+    assert not Run.from_dict({"q": ["d1", "d1"]}).distinct
+
+
+def test_repeats_across_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_rows, "_BLOCK", 20)
+    rng = np.random.default_rng(1)
+    for top in (12, 200, 2**40):
+        lengths = rng.integers(5, 9, 50)
+        offsets = np.append(0, np.cumsum(lengths))
+        codes = rng.integers(-1, top, offsets[-1])
+        expected = np.zeros(len(codes), dtype=bool)
+        for low, high in pairwise(offsets.tolist()):
+            seen: set[int] = set()
+            for at in range(low, high):
+                expected[at] = codes[at] in seen
+                seen |= {int(codes[at])} - {-1}
+        found = repeated(codes, offsets)
+        assert np.array_equal(np.zeros(len(codes), bool) if found is None else found, expected)
 
 
 def test_order_may_be_stated() -> None:

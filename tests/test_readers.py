@@ -482,6 +482,51 @@ def test_blocks_of_a_large_file_are_put_together(shell: Shell, monkeypatch: Any)
         assert [[str(n) for n in row] for row in run.ids.to_list()] == expected
 
 
+def test_memory_of_blocks_is_used_again(shell: Shell) -> None:
+    lines = [b"%d %s\n" % (n, b"x" * (n % 40)) for n in range(2_000)]
+    path = Path(shell.file("some.txt", b"".join(lines)))
+    spare: list[bytearray] = []
+    texts, kept = [], None
+    for block in text_blocks(path, 500, spare):
+        assert block.endswith(b"\n")
+        texts.append(bytes(block))
+        if kept is None:
+            # One that is still looked into is left alone.
+            kept = memoryview(block)
+        spare.append(block)
+    assert b"".join(texts) == b"".join(lines)
+    assert bytes(kept or b"") == texts[0]
+
+
+@pytest.mark.parametrize("tag", ["r", "a b"])
+def test_queries_that_change_on_every_line(shell: Shell, tag: str) -> None:
+    """Names of one length and of several, in stretches and alone, more than are looked at alone."""
+    names = [f"q{10 ** (n % 4)}" for n in range(900)] + [f"q{n // 3}" for n in range(900)]
+    results = {f"d{n}": name for n, name in enumerate(names)}
+    lines = [f"{q} Q0 {d} {r} {-r} {tag}\n" for r, (d, q) in enumerate(results.items(), 1)]
+    run = read_run(shell.file("many.run", "".join(lines)))
+    expected: dict[str, list[str]] = {}
+    for document, query in results.items():
+        expected.setdefault(query, []).append(document)
+    assert run.query_ids.tolist() == list(expected)
+    assert run.ids.to_list() == list(expected.values())
+    assert run.name == tag
+    assert run.distinct
+
+
+@pytest.mark.parametrize("ranks", [(1, 2, 3), (1, 2.5, 3), ("1.0", 2, 3), (1, 2, 3 * 10**9)])
+def test_ranks_of_all_kinds_are_compared(shell: Shell, ranks: tuple[Any, ...]) -> None:
+    scores = (3.0, 1.0, 2.0)
+    lines = [f"q Q0 d{r} {r} {s} t\n" for r, s in zip(ranks, scores, strict=True)]
+    with pytest.warns(SemrecallWarning, match="ranks disagree with scores in 1 of 1 queries"):
+        read_run(shell.file("ranks.run", "".join(lines)))
+
+
+def test_ranks_that_are_no_numbers_say_nothing(shell: Shell) -> None:
+    run = read_run(shell.file("ranks.run", "q Q0 a 1 1.0 t\nq Q0 b x 2.0 t\n"))
+    assert run.ids.to_list() == [["b", "a"]]
+
+
 # -- the CACM run -----------------------------------------------------------------------------
 
 

@@ -36,6 +36,7 @@ __all__ = [
     "ids",
     "ids_of_rows",
     "ids_or_texts",
+    "numbered_rows",
     "string_bytes",
     "unify",
 ]
@@ -236,7 +237,7 @@ def _unwrapped(values: Any) -> Any:
 
 
 def _from_list(values: list[Any], what: str) -> Ids:
-    numbered = _numbered_rows([values])
+    numbered = numbered_rows([values])
     if numbered is not None:
         return numbered
     kinds = set(map(type, values))
@@ -296,7 +297,7 @@ def _from_unsigned(values: NDArray[Any]) -> Ids:
 
 
 def _from_strings(texts: list[str]) -> Ids:
-    numbered = _numbered_rows([texts])
+    numbered = numbered_rows([texts])
     return _from_texts(arrow.from_texts(texts)) if numbered is None else numbered
 
 
@@ -385,6 +386,14 @@ def _positions(indices: Any) -> NDArray[np.int64]:
 
 # -- numbers behind a prefix ------------------------------------------------------------------
 
+#: What two neighbouring parts of a number are joined in, and how much more the first one counts.
+_JOINTS = (
+    (np.uint8, 10),
+    (np.uint16, 100),
+    (np.int32, 10_000),
+    (np.int64, 10**8),
+    (np.int64, 10**16),
+)
 #: So many ids are read at a time, to stay in the processor's cache.
 _BLOCK = 1 << 15
 #: And so many of rows, whose text is put together first.
@@ -456,15 +465,12 @@ class Digits:
         for column, byte in zip(columns, self._prefix, strict=False):
             if bool((column != byte).any()):
                 return None
-        figures = columns[start:] - np.uint8(48)
-        if bool((figures > 9).any()):
+        # Row by row from here on: the columns of a table lie far apart.
+        figures = np.subtract(columns[start:], np.uint8(48), order="C")
+        if int(figures.max(initial=0)) > 9:
             return None
         self._zeros |= len(figures) > 1 and not bool(figures[0].all())
-        value: NDArray[Any] = figures[0].astype(np.int32 if len(figures) < 10 else np.int64)
-        for figure in figures[1:]:
-            value *= 10
-            value += figure
-        return value
+        return _joined_figures(figures)
 
     def ids(self, numbers: NDArray[np.int64]) -> Ids | None:
         """All that was read as a column; None where the numbers are not written in one form."""
@@ -473,6 +479,25 @@ class Digits:
         if not self._zeros and not self.prefix:
             return Ids(numbers)
         return Ids(numbers, Numbered(self.prefix, self._longest if self._zeros else 0))
+
+
+def _joined_figures(figures: NDArray[np.uint8]) -> NDArray[Any]:
+    """Numbers (n,) of up to 18 figures (d, n), the highest first.
+
+    Neighbours are joined pair by pair, in the narrowest type that holds them: most of the work is
+    then done on single bytes.
+    """
+    parts: NDArray[Any] = figures
+    for kind, factor in _JOINTS:
+        if len(parts) == 1:
+            break
+        alone = len(parts) % 2
+        joined = np.empty((alone + len(parts) // 2, parts.shape[1]), dtype=kind)
+        joined[:alone] = parts[:alone]
+        np.multiply(parts[alone::2], kind(factor), out=joined[alone:], dtype=kind)
+        joined[alone:] += parts[alone + 1 :: 2]
+        parts = joined
+    return np.asarray(parts[0])
 
 
 def _numbered_column(column: Any) -> Ids | None:
@@ -507,13 +532,16 @@ def string_bytes(column: Any) -> tuple[NDArray[np.uint8], NDArray[Any], NDArray[
 
 def ids_of_rows(rows: Sequence[Collection[Any]], what: str = "ids") -> Ids:
     """Like `ids`, of rows of values, end to end."""
-    rows = [row for row in rows if len(row)]
-    numbered = _numbered_rows(rows)
+    numbered = numbered_rows(rows)
     return ids(list(chain.from_iterable(rows)), what=what) if numbered is None else numbered
 
 
-def _numbered_rows(rows: Sequence[Collection[Any]]) -> Ids | None:
-    """The ids of rows that are all numbers behind a prefix; None where they are not."""
+def numbered_rows(rows: Sequence[Collection[Any]]) -> Ids | None:
+    """The ids of rows of strings that are all a number behind a prefix; None where they are not.
+
+    Strings that differ are then different ids.
+    """
+    rows = [row for row in rows if len(row)]
     first: Any = next(iter(rows[0]), None) if rows else None
     digits = Digits(first) if isinstance(first, str) else None
     if digits is None or not digits.fits:
@@ -721,6 +749,7 @@ class Growing:
         self._length = needed
 
     def whole(self) -> NDArray[Any]:
-        """The column, which can no longer be changed."""
-        self._data.flags.writeable = False
-        return self._data[: self._length]
+        """The column, closed to changes."""
+        column = self._data[: self._length]
+        column.flags.writeable = False
+        return column

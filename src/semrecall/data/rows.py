@@ -1,4 +1,4 @@
-"""Ragged rows: a sequence of one-dimensional arrays over one flat column."""
+"""Ragged rows over one flat column: as arrays, as a matrix, and what in them is repeated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Rows", "pad", "row_numbers"]
+__all__ = ["Rows", "pad", "repeated", "repeated_in_rows", "row_numbers"]
+
+#: So many entries are looked at in one go, to stay in the processor's cache.
+_BLOCK = 1 << 16
 
 
 class Rows(Sequence[Any]):
@@ -93,3 +96,67 @@ def pad(
 def row_numbers(offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     """For each entry of the flat column, the number of its row; shape (offsets[-1],)."""
     return np.repeat(np.arange(len(offsets) - 1, dtype=np.int64), np.diff(offsets))
+
+
+def repeated(codes: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[np.bool_] | None:
+    """Which entries (m,) of flat rows repeat an earlier one of their row; None when none does.
+
+    -1 repeats nothing.
+    """
+    n, lengths = len(offsets) - 1, np.diff(offsets)
+    width, top = int(lengths.max(initial=0)), int(codes.max(initial=-1))
+    if width < 2 or top < 0:
+        return None
+    if n * width <= 2 * len(codes):
+        return _repeated_by_rows(codes, offsets, width, narrow=top < 2**31)
+    # One long row among many short ones: a matrix would be mostly padding.
+    order = np.lexsort((codes, row_numbers(offsets)))
+    ordered, row = codes[order], row_numbers(offsets)
+    twin = (ordered[1:] == ordered[:-1]) & (ordered[1:] >= 0) & (row[1:] == row[:-1])
+    if not twin.any():
+        return None
+    again = np.zeros(len(codes), dtype=bool)
+    again[order[1:][twin]] = True
+    return again
+
+
+def repeated_in_rows(codes: NDArray[np.signedinteger]) -> NDArray[np.bool_]:
+    """Which entries of a matrix repeat an earlier one of their row; -1 repeats nothing."""
+    again = np.zeros(codes.shape, dtype=bool)
+    ordered = np.sort(codes, axis=1)
+    twin = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
+    at = np.flatnonzero(twin)
+    if len(at) == 0:
+        return again
+    rows, columns = np.divmod(at, twin.shape[1])
+    suspects = np.unique(rows)
+    if len(at) > 4 * len(suspects):
+        order = np.argsort(codes[suspects], axis=1, kind="stable")
+        marks = np.zeros(order.shape, dtype=bool)
+        np.put_along_axis(marks, order[:, 1:], twin[suspects], axis=1)
+        again[suspects] = marks
+        return again
+    # Few repeats: looking for each of them beats sorting their rows again.
+    same = codes[rows] == ordered[rows, columns][:, None]
+    same[np.arange(len(rows)), np.argmax(same, axis=1)] = False
+    which, column = np.nonzero(same)
+    again[rows[which], column] = True
+    return again
+
+
+def _repeated_by_rows(
+    codes: NDArray[np.int64], offsets: NDArray[np.int64], width: int, narrow: bool
+) -> NDArray[np.bool_] | None:
+    again = None
+    rows = max(_BLOCK // width, 1)
+    for low in range(0, len(offsets) - 1, rows):
+        part = offsets[low : low + rows + 1]
+        inside = codes[part[0] : part[-1]]
+        # Half as wide sorts twice as fast.
+        matrix = pad(inside.astype(np.int32) if narrow else inside, part - part[0], -1)
+        found = repeated_in_rows(matrix)
+        if found.any():
+            again = np.zeros(len(codes), dtype=bool) if again is None else again
+            real = np.arange(matrix.shape[1]) < np.diff(part)[:, None]
+            again[part[0] : part[-1]] = found[real]
+    return again

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from semrecall.data.frames import columns_of, pick_column, to_library
-from semrecall.data.ids import Ids, codes_in, ids, ids_of_rows, unify
+from semrecall.data.ids import Ids, codes_in, ids, ids_of_rows, numbered_rows, unify
 from semrecall.data.rows import Rows, row_numbers
 from semrecall.errors import InputError
 from semrecall.space import Space, space
@@ -50,6 +50,7 @@ class Run:
     identity: what the run was made from (see `truth`); empty when it is not known.
     ordered_by: what settled the order of a row. Only by "score" are equal scores ties; "rank" and
         "file" say that the order was given.
+    distinct: no row holds a document twice, which `known_distinct` says; False: nobody looked.
     """
 
     queries: Ids
@@ -63,6 +64,8 @@ class Run:
     reasons: tuple[str, ...] = ()
     identity: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     ordered_by: Order = "score"
+    # Not handed on to a copy with other fields: its documents may be others.
+    distinct: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         n = len(self.queries)
@@ -169,21 +172,26 @@ class Run:
             raise InputError("some queries have scores and some have none")
         offsets = np.concatenate([[0], np.cumsum(list(map(len, rows)))]).astype(np.int64)
         query_ids = ids(list(results), what="query ids")
-        documents = ids_of_rows(rows, what="document ids")
+        numbered = numbered_rows(rows)
+        documents = numbered
+        if documents is None:
+            documents = ids(list(chain.from_iterable(rows)), what="document ids")
         flat = _scores_of(results, len(documents)) if rows and all(scored) else None
         wanted = None if space is None else _space(space)
         ordering = Ordering(order, wanted, lower_is_better)
         by = ordering.of(offsets, documents, flat)
-        return cls(
+        run = cls(
             query_ids,
-            taken(documents, by),
+            settled(documents, by),
             offsets,
-            taken(flat, by),
+            settled(flat, by),
             wanted,
             k,
             name,
             ordered_by=ordering.chosen(flat),
         )
+        # Different keys may still be one id, as "7" and 7 are; different numbered strings may not.
+        return run.known_distinct() if numbered is not None and all(scored) else run
 
     @classmethod
     def from_frame(
@@ -300,11 +308,18 @@ class Run:
         """A frame with the columns query_id, doc_id, rank, score: "pandas", "polars" or "arrow"."""
         return to_library(self.to_arrow(), library)
 
+    def known_distinct(self) -> Run:
+        """The run itself, marked by its maker: no row holds a document twice, nobody need look."""
+        object.__setattr__(self, "distinct", True)
+        return self
+
     # -- made from another run ------------------------------------------------------------
 
     def replace(self, **changes: Any) -> Run:
         """A copy with some fields changed, checked again."""
-        return replace(self, **changes)
+        copy = replace(self, **changes)
+        same = self.distinct and not changes.keys() & {"documents", "offsets"}
+        return copy.known_distinct() if same else copy
 
     def select(self, rows: Any) -> Run:
         """The run of some queries, by row number or mask, in the order given."""
@@ -438,10 +453,15 @@ class Ordering:
         key = ranks if by == "rank" else scores
         if key is None:
             raise InputError(f"there is no {by} to order the results by")
+        rising = by == "rank" or self.rising
+        level = _level(offsets, key, rising=rising)
+        moves = _sorted_within(offsets, key, level, rising=rising)
         if by == "rank":
-            return _sorted_within(offsets, key, rising=True)
-        moves = _sorted_within(offsets, key, rising=self.rising)
-        return _ties_by_name(offsets, documents, key, moves)
+            return moves
+        if moves is not None:
+            key = taken(key, moves)
+            level = _level(offsets, key, rising=rising)
+        return _ties_by_name(documents, level[key[level] == key[level + 1]], moves)
 
 
 @dataclass(frozen=True)
@@ -468,12 +488,45 @@ def taken(column: Any, order: Moves | NDArray[np.int64] | None) -> Any:
     return changed
 
 
-def _sorted_within(
+def settled(column: Any, order: Moves | None) -> Any:
+    """Like `taken`, of a column that nobody else holds: it is changed in place, and then closed.
+
+    What it spares is not the copying but the memory, which the system hands out slowly.
+    """
+    data = column.codes if isinstance(column, Ids) else column
+    if data is None:
+        return None
+    if order is not None:
+        try:
+            data.flags.writeable = True
+        except ValueError:
+            return taken(column, order)
+        data[order.to] = data[order.of]
+    data.flags.writeable = False
+    return column
+
+
+def _level(
     offsets: NDArray[np.int64], key: NDArray[np.float64], *, rising: bool
+) -> NDArray[np.int64]:
+    """Entries whose next one of the same row is not strictly worse: tied with it, or misplaced."""
+    found = [np.empty(0, dtype=np.int64)]
+    for low in range(0, len(key) - 1, _BLOCK):
+        part = key[low : low + _BLOCK + 1]
+        worse = part[1:] > part[:-1] if rising else part[1:] < part[:-1]
+        found.append(low + np.flatnonzero(~worse))
+    at = np.concatenate(found)
+    starts = np.zeros(len(key) + 1, dtype=bool)
+    starts[offsets] = True
+    return at[~starts[at + 1]]
+
+
+def _sorted_within(
+    offsets: NDArray[np.int64], key: NDArray[np.float64], level: NDArray[np.int64], *, rising: bool
 ) -> Moves | None:
     """Stable order of each row by its key, NaN last; only rows that are not in order are sorted."""
-    wrong = ~(key[1:] >= key[:-1]) if rising else ~(key[1:] <= key[:-1])
-    at = np.flatnonzero(_within(wrong, offsets))
+    this, following = key[level], key[level + 1]
+    at = level[~(following >= this if rising else following <= this)]
     if len(at) == 0:
         return None
     to, of = [], []
@@ -497,38 +550,28 @@ def _blocks(offsets: NDArray[np.int64], rows: NDArray[np.int64]) -> Iterator[tup
         start = at
 
 
-def _within(pairs: NDArray[np.bool_], offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Marks of neighbouring entries (m - 1,), without those of two different rows."""
-    bounds = offsets[(offsets > 0) & (offsets <= len(pairs))]
-    pairs[bounds - 1] = False
-    return pairs
+def _ties_by_name(documents: Ids, same: NDArray[np.int64], moves: Moves | None) -> Moves | None:
+    """The same order with equal scores by document id, descending.
 
-
-def _ties_by_name(
-    offsets: NDArray[np.int64],
-    documents: Ids,
-    scores: NDArray[np.float64],
-    moves: Moves | None,
-) -> Moves | None:
-    """The same order with equal scores by document id, descending."""
-    scores = taken(scores, moves)
-    same = _within(scores[1:] == scores[:-1], offsets)
-    if not same.any():
+    same: entries, in that order, whose next one has an equal score.
+    """
+    if len(same) == 0:
         return moves
-    tied = np.append(False, same)
-    starts = tied.copy()
-    tied[:-1] |= same
+    continued = np.zeros(len(documents), dtype=bool)
+    continued[same + 1] = True
+    tied = continued.copy()
+    tied[same] = True
     at = np.flatnonzero(tied)
-    group = np.cumsum(~starts[at])
-    found = at if moves is None else taken(np.arange(len(scores)), moves)[at]
+    group = np.cumsum(~continued[at])
+    order = None if moves is None else taken(np.arange(len(documents)), moves)
+    found = at if order is None else order[at]
     by_name = np.lexsort((-_places_by_name(documents[found]), group))
     if bool((by_name[1:] > by_name[:-1]).all()):
         return moves
-    if moves is None:
+    if order is None:
         return Moves(at, found[by_name])
-    order = taken(np.arange(len(scores)), moves)
     order[at] = found[by_name]
-    return Moves(np.arange(len(scores)), order)
+    return Moves(np.arange(len(documents)), order)
 
 
 def _places_by_name(column: Ids) -> NDArray[np.int64]:

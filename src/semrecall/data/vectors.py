@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -208,6 +207,8 @@ class Fingerprint:
     """
 
     def __init__(self, dtype: np.dtype[Any], dimension: int) -> None:
+        import hashlib
+
         self._hash = hashlib.sha256(f"{dtype.name} {dimension}".encode())
         self._rows = 0
         self._last: NDArray[Any] | None = None

@@ -8,10 +8,9 @@ import os
 import shutil
 import stat
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from semrecall.errors import FormatError, InputError
 
@@ -54,6 +53,7 @@ _MAGIC = (
     (b"<html", "a web page"),
     (b"version https://git-lfs", "a pointer of Git LFS (run git lfs pull)"),
 )
+Text = TypeVar("Text", bytes, bytearray)
 _CODECS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 
 # To learn the umask one must set it, which other threads would see: once, at import.
@@ -126,7 +126,7 @@ def looks_like(path: Path) -> str | None:
     return _recognise(_head(path))
 
 
-def _recognise(head: bytes) -> str | None:
+def _recognise(head: bytes | bytearray) -> str | None:
     if not head:
         return "an empty file"
     return next((what for magic, what in _MAGIC if head.startswith(magic)), None)
@@ -148,10 +148,11 @@ def _head(path: Path, size: int = 32) -> bytes:
 def read_text(path: Path) -> bytes:
     """The whole text of a file as UTF-8 bytes, decompressed, without byte order mark."""
     with _decompressed(path) as source:
-        return _checked_start(path, source.read())
+        data: bytes = source.read()
+        return _checked_start(path, data)
 
 
-def _checked_start(path: Path, data: bytes) -> bytes:
+def _checked_start(path: Path, data: Text) -> Text:
     """The first bytes of a text without byte order mark; FormatError where it is no text."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise fault(path, "the text is UTF-16; expected UTF-8", "save it again as UTF-8")
@@ -160,15 +161,47 @@ def _checked_start(path: Path, data: bytes) -> bytes:
     return data.removeprefix(b"\xef\xbb\xbf")
 
 
-def text_blocks(path: Path, size: int = 1 << 22) -> Iterator[bytes]:
-    """The text of a file as UTF-8 bytes like `read_text`, in blocks of whole lines."""
+def text_blocks(
+    path: Path, size: int = 1 << 22, spare: list[bytearray] | None = None
+) -> Iterator[bytearray]:
+    """The text of a file as UTF-8 bytes like `read_text`, in blocks of whole lines.
+
+    spare: blocks that the caller is done with; they are taken from here and filled again, because
+        new memory costs more than reading does.
+    """
     with _decompressed(path) as source:
         first = True
-        while block := source.read(size) + source.readline():
+        while block := _next_block(source, size, spare):
             text = _checked_start(path, block) if first else block
             first = False
             if text:  # more than a byte order mark
                 yield text
+
+
+def _next_block(source: Any, size: int, spare: list[bytearray] | None) -> bytearray:
+    block = _unused(spare)
+    if block is None:
+        block = bytearray(source.read(size))
+        full = len(block) == size
+    else:
+        count = source.readinto(block)
+        full = count == len(block)
+        del block[count:]
+    if full:
+        block += source.readline()
+    return block
+
+
+def _unused(spare: list[bytearray] | None) -> bytearray | None:
+    """One of the spare blocks that nothing looks into any more; None where there is none."""
+    while spare:
+        block = spare.pop()
+        with contextlib.suppress(BufferError):
+            # Refused while it is looked into; arrow's reader may let go of it late.
+            block.append(0)
+            del block[-1]
+            return block
+    return None
 
 
 def first_line(path: Path, comment: str | None = None) -> str:
@@ -262,6 +295,8 @@ def writing(path: Path | str) -> Iterator[Path]:
 @contextlib.contextmanager
 def _scratch(directory: Path, name: str) -> Iterator[Path]:
     """A new empty file beside the target, with the same suffixes; removed in the end if there."""
+    import tempfile
+
     handle, made = tempfile.mkstemp(dir=directory, prefix=".", suffix=f".partial-{name[-100:]}")
     os.close(handle)
     temporary = Path(made)
@@ -275,6 +310,8 @@ def _scratch(directory: Path, name: str) -> Iterator[Path]:
 @contextlib.contextmanager
 def _spooled(target: Path) -> Iterator[Path]:
     """For targets that cannot be renamed to: write elsewhere, then copy the finished bytes."""
+    import tempfile
+
     with (
         tempfile.TemporaryDirectory(prefix="semrecall-") as directory,
         _scratch(Path(directory), target.name) as temporary,

@@ -14,7 +14,7 @@ from semrecall.data import Judgments, Run
 from semrecall.data.frames import pick_column
 from semrecall.data.ids import Ids, ids
 from semrecall.data.judgments import DETAIL_COLUMNS, GRADE_COLUMNS, warn_of_several_grades
-from semrecall.data.rows import row_numbers
+from semrecall.data.rows import repeated, row_numbers
 from semrecall.data.run import (
     DOC_COLUMNS,
     QUERY_COLUMNS,
@@ -23,6 +23,7 @@ from semrecall.data.run import (
     Ordering,
     grouped,
     grouped_stretches,
+    settled,
     taken,
 )
 from semrecall.errors import SemrecallWarning
@@ -45,8 +46,6 @@ __all__ = [
     "runs_of",
 ]
 
-#: So many results are looked at in one go when repeats are looked for.
-_BLOCK = 1 << 16
 _GRADES_ONLY = frozenset(GRADE_COLUMNS) - frozenset(SCORE_COLUMNS)
 #: Names of columns that hold vectors, most usual first.
 VECTOR_NAMES = ("vector", "emb", "embedding", "embeddings", "values")
@@ -107,13 +106,14 @@ def run_of(records: Records, options: Options, *, order: Order | None = None) ->
         by = ordering.of(listed.offsets, listed.documents, listed.scores, ranks)
     return Run(
         queries,
-        taken(listed.documents, by),
+        # Whoever reads the records again needs their scores, but not the documents.
+        settled(listed.documents, by),
         listed.offsets,
         taken(listed.scores, by),
         options.space,
         name=options.name or "",
         ordered_by=ordering.chosen(listed.scores, ranks),
-    )
+    ).known_distinct()
 
 
 def runs_of(records: Records, options: Options) -> dict[str, Run]:
@@ -274,7 +274,7 @@ def _run_of_rows(records: Records, options: Options) -> Run:
         taken(listed.scores, by),
         options.space,
         name=options.name or "",
-    )
+    ).known_distinct()
 
 
 def _flat_lists(column: Any) -> tuple[Any, NDArray[np.int64]]:
@@ -348,20 +348,14 @@ def _repeats(
     offsets: NDArray[np.int64], documents: Ids
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Entries that repeat the document of an earlier one of their row: (that one, the repeat)."""
-    firsts, repeats = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    low = 0
-    while low < len(offsets) - 1:
-        # Whole rows, few enough to stay in the processor's cache.
-        high = int(np.searchsorted(offsets, offsets[low] + _BLOCK, side="right"))
-        high = min(max(high - 1, low + 1), len(offsets) - 1)
-        rows = row_numbers(offsets[low : high + 1] - offsets[low])
-        codes = documents.codes[offsets[low] : offsets[high]]
-        if not _surely_distinct(rows, codes):
-            first, again = _repeats_of(rows, codes)
-            firsts.append(first + offsets[low])
-            repeats.append(again + offsets[low])
-        low = high
-    return np.concatenate(firsts), np.concatenate(repeats)
+    found = repeated(documents.codes, offsets)
+    if found is None:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    # Only rows that hold a repeat are looked at closely.
+    rows = row_numbers(offsets)
+    at = np.flatnonzero(np.isin(rows, rows[found]))
+    first, again = _repeats_of(rows[at], documents.codes[at])
+    return at[first], at[again]
 
 
 def _surely_distinct(rows: NDArray[np.int64], codes: NDArray[np.int64]) -> bool:
@@ -371,8 +365,6 @@ def _surely_distinct(rows: NDArray[np.int64], codes: NDArray[np.int64]) -> bool:
         return False
     keys = rows * span
     keys += codes
-    if codes.min(initial=0) < 0:
-        keys = keys[codes >= 0]
     keys.sort()
     return not bool((keys[1:] == keys[:-1]).any())
 
@@ -467,6 +459,8 @@ def plain_ids(column: Any) -> Ids:
 def _refuse_conflicts(
     records: Records, queries: Ids, documents: Ids, grades: NDArray[np.float64]
 ) -> None:
+    if _surely_distinct(queries.codes, documents.codes):
+        return
     first, again = _repeats_of(queries.codes, documents.codes)
     agree = (grades[first] == grades[again]) | (np.isnan(grades[first]) & np.isnan(grades[again]))
     first, again = first[~agree], again[~agree]

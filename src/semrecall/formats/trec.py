@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,8 @@ _RUN = ("query_id", "iteration", "doc_id", "rank", "score", "tag")
 _QRELS = ("query_id", "iteration", "doc_id", "grade")
 #: Bytes looked at in one go.
 _PIECE = 1 << 18
+#: So many stretches of texts of one length are looked at one by one.
+_FEW = 200
 
 
 def read_run(path: Path, options: Options) -> Run:
@@ -140,7 +143,7 @@ class _Part:
     queries: tuple[list[str], NDArray[np.int64]]
     documents: Any
     numbers: NDArray[np.float64]
-    ranks: NDArray[np.float64] | None
+    ranks: NDArray[Any] | None
     tags: tuple[list[str], NDArray[np.int64]]
 
 
@@ -151,7 +154,7 @@ def _fast(path: Path, names: tuple[str, ...]) -> dict[str, Any] | None:
     # Enough for ranks up to 2^24; they are many, and as a rule only looked at once.
     ranks: Growing | None = Growing(np.float32)
     size, read = path.stat().st_size, 0
-    for part in _in_threads(partial(_part, names=names), text_blocks(path)):
+    for part in _in_threads(partial(_part, names=names), path):
         if part is None or any(name.startswith("#") for name in part.queries[0]):
             return None
         read += part.size
@@ -163,7 +166,7 @@ def _fast(path: Path, names: tuple[str, ...]) -> dict[str, Any] | None:
         numbers.add(part.numbers, guess)
         if part.ranks is None:
             ranks = None
-        if ranks is not None:
+        elif ranks is not None:
             ranks.add(part.ranks, guess)
     if len(numbers) == 0:
         return None
@@ -196,8 +199,10 @@ def _words(texts: list[str]) -> Ids:
     return Ids(codes, Texts(arrow.from_texts(list(places))))
 
 
-def _in_threads(work: Callable[[bytes], _Part | None], blocks: Iterator[bytes]) -> Iterator[Any]:
-    """The results for all blocks in order; few blocks are in memory at a time."""
+def _in_threads(work: Callable[[bytearray], _Part | None], path: Path) -> Iterator[_Part | None]:
+    """The results for all blocks of a file in order; few blocks are in memory at a time."""
+    spare: list[bytearray] = []
+    blocks = text_blocks(path, spare=spare)
     first = next(blocks, None)
     second = next(blocks, None)
     if first is None or second is None:
@@ -205,28 +210,25 @@ def _in_threads(work: Callable[[bytes], _Part | None], blocks: Iterator[bytes]) 
         return
     threads = os.cpu_count() or 1
     with ThreadPoolExecutor(threads) as pool:
-        waiting = deque([pool.submit(work, first), pool.submit(work, second)])
-        for block in blocks:
-            waiting.append(pool.submit(work, block))
-            if len(waiting) > threads:
-                yield waiting.popleft().result()
+        waiting = deque((block, pool.submit(work, block)) for block in (first, second))
         while waiting:
-            yield waiting.popleft().result()
+            block = next(blocks, None) if len(waiting) <= threads else None
+            if block is not None:
+                waiting.append((block, pool.submit(work, block)))
+                continue
+            done, part = waiting.popleft()
+            yield part.result()
+            spare.append(done)
 
 
-def _part(data: bytes, names: tuple[str, ...]) -> _Part | None:
+def _part(data: bytearray, names: tuple[str, ...]) -> _Part | None:
     size, data = len(data), _single_spaces(data)
     if not data:
         nothing: tuple[list[str], NDArray[np.int64]] = ([], np.empty(0, np.int64))
         none = np.empty(0)
         return _Part(size, nothing, Ids(np.empty(0, np.int64)), none, none, nothing)
-    found = len(data[: data.find(b"\n")].split(b" "))
     run = names is _RUN
-    names = names[:-1] if run and found == 5 else names
-    table = _table(data, names, [*names[:1], *names[2:]] if run else list(names))
-    if table is None and run:
-        # Ranks that are no numbers say nothing.
-        table = _table(data, names, [names[0], names[2], *names[4:]])
+    table = _run_table(data, names) if run else _table(data, names, list(names))
     if table is None:
         return None
     columns = {name: table.column(name).chunk(0) for name in table.column_names}
@@ -241,14 +243,29 @@ def _part(data: bytes, names: tuple[str, ...]) -> _Part | None:
     )
 
 
-def _table(data: bytes, names: tuple[str, ...], wanted: list[str]) -> Any:
+def _run_table(data: bytearray, names: tuple[str, ...]) -> Any:
+    """The columns of a run but the second; without ranks where these are no numbers."""
+    first = data[: data.find(b"\n")].split(b" ")
+    names = names[:-1] if len(first) == 5 else names
+    wanted = [names[0], *names[2:]]
+    table = None
+    if first[3:] and first[3].isdigit():
+        # Whole numbers are read twice as fast as others.
+        table = _table(data, names, wanted, ranks="int32")
+    if table is None:
+        table = _table(data, names, wanted)
+    return _table(data, names, [names[0], names[2], *names[4:]]) if table is None else table
+
+
+def _table(
+    data: bytearray, names: tuple[str, ...], wanted: list[str], *, ranks: str = "float64"
+) -> Any:
     """Wanted columns of lines with just these fields, single blanks between; else None."""
     import pyarrow as pa
     import pyarrow.csv as pc
 
-    kinds = dict.fromkeys(("rank", "score", "grade"), pa.float64())
-    kinds |= dict.fromkeys(("doc_id", "tag", "iteration"), pa.string())
-    kinds["query_id"] = pa.dictionary(pa.int32(), pa.string())
+    kinds = dict.fromkeys(("query_id", "doc_id", "tag", "iteration"), pa.string())
+    kinds |= {"rank": ranks, "score": pa.float64(), "grade": pa.float64()}
     try:
         return pc.read_csv(
             pa.BufferReader(data),
@@ -272,22 +289,37 @@ def _table(data: bytes, names: tuple[str, ...], wanted: list[str]) -> Any:
 
 def _stretches(column: Any) -> tuple[list[str], NDArray[np.int64]]:
     """The names in a column, one for each stretch of equal ones, and the lengths of those."""
-    if not hasattr(column, "indices"):
-        data, starts, ends = string_bytes(column)
-        first = data[starts[0] : ends[0]]
-        # As a rule it is the same on every line: then the bytes of all are those of one, repeated.
-        if bool((ends - starts == len(first)).all()):
-            lines = data[starts[0] : ends[-1]].reshape(len(column), len(first))
-            if all(bool((lines[:, at] == byte).all()) for at, byte in enumerate(first)):
-                return [column[0].as_py()], np.array([len(column)])
-        column = column.dictionary_encode()
-    codes = arrow.to_numpy(column.indices)
-    starts = np.append(0, np.flatnonzero(codes[1:] != codes[:-1]) + 1)
-    names = column.dictionary.to_pylist()
-    return [names[code] for code in codes[starts].tolist()], np.diff(np.append(starts, len(codes)))
+    data, places, ends = string_bytes(column)
+    starts = _starts_of_stretches(column, data, places, ends)
+    text = data.tobytes()
+    bounds = zip(places[starts].tolist(), ends[starts].tolist(), strict=True)
+    heads = [text[low:high].decode() for low, high in bounds]
+    # A name that comes again and again is one string in memory.
+    names = {name: name for name in heads}
+    return [names[name] for name in heads], np.diff(np.append(starts, len(column)))
 
 
-def _single_spaces(data: bytes) -> bytes:
+def _starts_of_stretches(
+    column: Any, data: NDArray[np.uint8], places: NDArray[Any], ends: NDArray[Any]
+) -> NDArray[np.int64]:
+    """Where a column of texts, data[places[i] : ends[i]], has another one than just before."""
+    lengths = ends - places
+    cuts = [0, *(np.flatnonzero(lengths[1:] != lengths[:-1]) + 1).tolist(), len(lengths)]
+    if len(cuts) > _FEW:
+        codes = arrow.to_numpy(column.dictionary_encode().indices)
+        return np.append(0, np.flatnonzero(codes[1:] != codes[:-1]) + 1)
+    starts = [np.array(cuts[:-1])]
+    for low, high in pairwise(cuts):
+        # Texts of one length, end to end: most of them repeat the one before, as a rule.
+        texts, length = data[places[low] : ends[high - 1]], int(lengths[low])
+        others = np.flatnonzero(texts[length:] != texts[: len(texts) - length])
+        if length:
+            starts.append(low + 1 + others // length)
+    found = np.sort(np.concatenate(starts))
+    return np.asarray(found[np.append(True, found[1:] != found[:-1])])
+
+
+def _single_spaces(data: bytearray) -> bytearray:
     """Every run of blanks as one space, none at either end of a line, and no blank line."""
     others = any(other in data for other in (b"\t", b"\r", b"\v", b"\f"))
     if not (others or data[:1] <= b" " or _blanks_meet(np.frombuffer(data, np.uint8))):

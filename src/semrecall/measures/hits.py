@@ -20,7 +20,7 @@ __all__ = ["Hits", "judged_results"]
 #: Odd numbers without pattern in their bits; their products spread over all 64.
 _SPREAD_CODES, _SPREAD_ROWS = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 #: Entries looked at in one go; their columns stay in the cache.
-_BLOCK = 1 << 17
+_BLOCK = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,44 +85,43 @@ class Hits:
 
 def judged_results(lists: Lists, judged: Judged) -> Hits:
     """The hits among ranked lists: a filter leaves few candidates, which are then looked up."""
-    entries, grades = [], []
-    for position in _candidates(lists, judged):
-        rows = np.searchsorted(lists.offsets, position, side="right") - 1
-        found = judged.grades_at(rows, lists.codes[position])
+    none = np.empty(0, dtype=np.int64)
+    entries, rows, grades = [none], [none], [np.empty(0)]
+    for position, row in _candidates(lists, judged):
+        found = judged.grades_at(row, lists.codes[position])
         known = ~np.isnan(found)
         entries.append(position[known])
+        rows.append(row[known])
         grades.append(found[known])
-    at = np.concatenate(entries) if entries else np.empty(0, dtype=np.int64)
-    rows = np.searchsorted(lists.offsets, at, side="right") - 1
-    return Hits(
-        rows=rows,
-        ranks=at - lists.offsets[rows] + 1,
-        grades=np.concatenate(grades) if grades else np.empty(0),
-        returned=lists.lengths,
-        entries=at,
-    )
+    at, of = np.concatenate(entries), np.concatenate(rows)
+    return Hits(of, at - lists.offsets[of] + 1, np.concatenate(grades), lists.lengths, at)
 
 
-def _candidates(lists: Lists, judged: Judged) -> Iterator[NDArray[np.int64]]:
-    """Positions of entries that may be judged, block by block; no judged one is left out.
+def _candidates(
+    lists: Lists, judged: Judged
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """(position, row) of entries that may be judged, block by block; no judged one is left out.
 
     Each pair of row and document has a place in a table of bits, and only an entry whose place is
-    taken by a judged pair is a candidate: of the others, fewer than one in thirty.
+    taken by a judged pair of the block is a candidate: of the others, fewer than one in sixty.
     """
     if len(judged) == 0:
         return
-    bits = min(max((32 * len(judged)).bit_length(), 10), 24)
-    shift = np.uint64(64 - bits)
-    table = np.zeros(1 << bits, dtype=bool)
     row_parts = np.arange(len(lists.lengths), dtype=np.uint64) * _SPREAD_ROWS
-    place = judged.codes.view(np.uint64) * _SPREAD_CODES + row_parts[judged.rows]
-    table[(place >> shift).astype(np.int64)] = True
+    judged_places = judged.codes.view(np.uint64) * _SPREAD_CODES + row_parts[judged.rows]
     for start, stop, rows in _blocks(lists.offsets):
+        own = judged_places[judged.offsets[rows.start] : judged.offsets[rows.stop - 1]]
+        bits = min(max((64 * len(own)).bit_length(), 10), 24)
+        shift = np.uint64(64 - bits)
+        table = np.zeros(1 << bits, dtype=bool)
+        table[(own >> shift).view(np.int64)] = True
         ends = np.clip(lists.offsets[rows], start, stop)
         place = lists.codes[start:stop].view(np.uint64) * _SPREAD_CODES
         place += np.repeat(row_parts[rows.start : rows.stop - 1], ends[1:] - ends[:-1])
         place >>= shift
-        yield np.flatnonzero(table.take(place.view(np.int64))) + start
+        position = np.flatnonzero(table.take(place.view(np.int64))) + start
+        row = rows.start + np.searchsorted(lists.offsets[rows], position, side="right") - 1
+        yield position, row
 
 
 def _blocks(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int, slice]]:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from semrecall.data.rows import repeated_in_rows
 from semrecall.measures.coverage import share
 from semrecall.measures.grammar import measure
 from semrecall.measures.kinds import PERCENT
-from semrecall.measures.lists import Listed, repeated_in_rows
+from semrecall.measures.lists import Listed
 from semrecall.measures.problem import Problem, need
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ import numpy as np
 
 from semrecall.data.ids import Ids, codes_in, unify
 from semrecall.data.judgments import Judgments
-from semrecall.data.rows import row_numbers
+from semrecall.data.rows import repeated, row_numbers
 from semrecall.data.run import Run, group_rows
 from semrecall.errors import InputError, MeasureError, MismatchError
 from semrecall.measures.hits import Hits, judged_results
 from semrecall.measures.judged import Judged
-from semrecall.measures.lists import Listed, Lists, repeated
+from semrecall.measures.lists import Listed, Lists
 from semrecall.space import Space
 
 if TYPE_CHECKING:
@@ -321,11 +321,13 @@ def _laid_out(
     if len(rows) != len(run) or bool((rows != np.arange(len(rows))).any()):
         given, entries = given.select(rows)
         valid = valid[entries]
-    again = repeated(
-        np.where(valid, given.codes, -1) if not valid.all() else given.codes, given.offsets
-    )
+    complete = bool(valid.all())
+    again = None
+    if not run.distinct:
+        known = given.codes if complete else np.where(valid, given.codes, -1)
+        again = repeated(known, given.offsets)
     if again is None:
-        return (given if valid.all() else given.keep(valid)), np.zeros(len(rows), np.int64), given
+        return (given if complete else given.keep(valid)), np.zeros(len(rows), np.int64), given
     repeats = np.bincount(row_numbers(given.offsets)[again], minlength=len(rows))
     return given.keep(valid & ~again), repeats, given
 
