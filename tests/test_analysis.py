@@ -17,6 +17,7 @@ import semrecall as sr
 from semrecall.analysis.text import flat_rows, headline, tables
 from semrecall.errors import InputError, MismatchError
 from semrecall.report.analysis import analysis_page
+from semrecall.stats.ranks import clustered_interval, resampled_rank_biserial
 from semrecall.text import display_width
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "analysis.md"
@@ -317,6 +318,12 @@ def test_a_missing_score_is_no_neighbour():
     assert "1 neighbour of the truth without a score (NaN), left out" in found.remarks()
 
 
+def test_a_missing_score_is_not_among_the_nearest():
+    rows = {"q": {"a": math.nan, "b": 0.8, "c": 0.5}}
+    (barren,) = sr.analyse(truth_of(rows), sr.Judgments.from_dict({"q": {"b": 0}})).without_relevant
+    assert [(n.document, n.rank, n.score) for n in barren.nearest] == [("b", 1, 0.8), ("c", 2, 0.5)]
+
+
 def test_all_scores_missing_leaves_every_query_out():
     rows = {"q1": {"a": math.nan}}
     found = sr.analyse(truth_of(rows), sr.Judgments.from_dict({"q1": {"a": 1}}))
@@ -445,6 +452,15 @@ def test_a_run_beside_it():
     # The neighbours themselves are the truth's, run or not.
     assert found.r[0] == 0.5
     assert "semantic found" in everywhere(found)
+
+
+def test_only_the_first_k_results_of_a_run_count():
+    run = sr.Run.from_arrays([["x", "y", "a", "b", "z"]], query_ids=["q1"], space="ip")
+    truth, judgments = truth_of({"q1": SCORES["q1"]}), sr.Judgments.from_dict(GRADES)
+    found = sr.analyse(truth, judgments, run=run, k=3)
+    # Of a, b and c the first three results hold a.
+    assert [b.found.mean for b in found.bands] == [1, 0, 0]
+    assert found.found.recall[0] == pytest.approx(1 / 3)
 
 
 def test_slices():
@@ -610,7 +626,7 @@ def test_real_data_recomputed_with_scipy(shared, data):
     found = sr.analyse(truth, judgments, rel=rel, exhaustive=exhaustive)
     known = dict(zip(zip(map(str, judgments.queries), map(str, judgments.documents), strict=True),
                      judgments.grades.tolist(), strict=True))  # fmt: skip
-    pooled = ([], [])
+    pooled, clusters = ([], []), ([], [])
     deltas, rs, counts = [], [], []
     for query, row, scores in zip(truth.queries, truth.ids, truth.scores, strict=True):
         sides = ([], [])
@@ -619,8 +635,9 @@ def test_real_data_recomputed_with_scipy(shared, data):
             if grade is not None:
                 sides[grade < rel].append(score)
         counts.append(len(sides[0]))
-        for side, values in zip(pooled, sides, strict=True):
+        for side, owners, values in zip(pooled, clusters, sides, strict=True):
             side.extend(values)
+            owners.extend([len(counts) - 1] * len(values))
         if all(sides):
             deltas.append(np.mean(sides[0]) - np.mean(sides[1]))
             u = mannwhitneyu(*sides).statistic
@@ -632,6 +649,14 @@ def test_real_data_recomputed_with_scipy(shared, data):
     r = 2 * test.statistic / (len(pooled[0]) * len(pooled[1])) - 1
     assert found.correlation.pooled == pytest.approx(r)
     assert found.correlation.pooled_p == pytest.approx(test.pvalue, rel=1e-9)
+    drawn = resampled_rank_biserial(
+        [*pooled[0], *pooled[1]],
+        [*[True] * len(pooled[0]), *[False] * len(pooled[1])],
+        [*clusters[0], *clusters[1]],
+        len(counts),
+    )  # fmt: skip
+    interval = clustered_interval(drawn, len(counts))
+    assert (found.correlation.pooled_low, found.correlation.pooled_high) == pytest.approx(interval)
     # The page of documentation tells these very numbers.
     page = DOCS.read_text()
     for value in (found.groups[0].delta.mean, found.correlation.within.mean, r):

@@ -58,8 +58,6 @@ def _p(above: NDArray[np.float64], below: NDArray[np.float64]) -> float:
 
     together = np.concatenate([above, below])
     distinct = len(np.unique(together))
-    if distinct == 1:
-        return 1.0
     few = min(len(above), len(below)) <= _EXACT_SMALLER and len(together) <= _EXACT_ALL
     method = "exact" if few and distinct == len(together) else "asymptotic"
     return float(mannwhitneyu(above, below, alternative="two-sided", method=method).pvalue)
