@@ -32,7 +32,7 @@ def ask(
 
     Only what the ledger does not hold is asked: pairs never asked, and those where the world
     failed (a timeout, a full quota). Questions of one key (equal texts) are asked once. Pairs
-    that another process is asking are waited for.
+    that another process is asking are waited for; pairs in a batch are left to it.
 
     again: statuses without a grade that are asked once more. enter: whether the pairs belong in
     what the ledger is read as; questions that only test the judge do not. watch: is shown every
@@ -54,9 +54,11 @@ def ask(
         _ask_members(judge, keyed, ledger, again, enter, watch)
         return ledger.kept(number, by_key)
     kept = ledger.kept(number, by_key)
-    opened = [k for k in by_key if _is_open(kept.get(k), again)]
+    batched = ledger.in_batches(number)
+    opened = [k for k in by_key if k not in batched and _is_open(kept.get(k), again)]
     if not opened:
         return kept
+    judge.memory = ledger
     while opened:
         asked = {
             key: replace(by_key[key], key=key, tried=_tried(kept.get(key), again)) for key in opened
@@ -72,7 +74,8 @@ def ask(
         # The others are being asked by another process: theirs, unless it ends before.
         time.sleep(_LOOK_AGAIN_SECONDS)
         kept = ledger.kept(number, by_key)
-        opened = [k for k in work.elsewhere if _is_open(kept.get(k), ())]
+        batched = ledger.in_batches(number)
+        opened = [k for k in work.elsewhere if k not in batched and _is_open(kept.get(k), ())]
     return ledger.kept(number, by_key)
 
 

@@ -26,7 +26,7 @@ from semrecall.data import Judgments
 from semrecall.errors import InputError, LedgerFault
 from semrecall.judges.contract import Answer, Judge, Reply, Status, digest
 
-__all__ = ["HUMAN", "Kept", "Ledger", "LedgerJudge", "Vote"]
+__all__ = ["HUMAN", "Kept", "Ledger", "LedgerBatch", "LedgerJudge", "Vote"]
 
 #: What the name of a person among the judges starts with.
 HUMAN = "human:"
@@ -35,6 +35,9 @@ _BLOCK = 500  # values in one SELECT ... IN (...)
 #: A process elsewhere that gave no sign of life for so long is taken for dead.
 _DEAD_AFTER_SECONDS = 900.0
 _SIGN_EVERY_SECONDS = 20.0
+
+#: What the owner of a claim starts with when it is a batch, and a batch the endpoint has not named.
+_BATCH, _UNNAMED = "batch:", "unnamed:"
 
 _SCHEMA = """
 CREATE TABLE meta(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -129,6 +132,22 @@ class LedgerJudge:
     tokens_out: int
     cost: float
     maybe_charged: int
+
+
+@dataclass(frozen=True)
+class LedgerBatch:
+    """A batch as the ledger knows it.
+
+    state: "submitting", "running", "ended" (at the endpoint, not collected), "collected", "failed"
+    or "lost". about: what who submitted it noted, as JSON.
+    """
+
+    id: str
+    endpoint: str
+    state: str
+    time: float
+    keys: tuple[bytes, ...]
+    about: str
 
 
 class Ledger:
@@ -343,19 +362,7 @@ class Ledger:
         """Keep a reply: the call, its answers, and the claims they end, in one transaction."""
         now = time.time()
         with self._transaction() as run:
-            call = run(
-                "INSERT INTO calls(judge, time, status, mode, http_status, tokens_in, tokens_out,"
-                " latency_seconds, cost, maybe_charged, questions, raw)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    judge, now, reply.status.value, reply.mode, reply.http_status,
-                    reply.tokens_in, reply.tokens_out, reply.latency_seconds, reply.cost,
-                    int(reply.maybe_charged), max(len(reply.answers), 1), reply.raw,
-                ),
-            ).lastrowid  # fmt: skip
-            self._connection.executemany(_ADD_ANSWER, [
-                _answer_row(judge, answer, call, now) for answer in reply.answers
-            ])  # fmt: skip
+            self._keep(run, judge, reply, now)
             final = [a.question.key for a in reply.answers if a.final]
             if final:
                 self._connection.executemany(
@@ -363,6 +370,22 @@ class Ledger:
                 )
             if now - self._sign > _SIGN_EVERY_SECONDS:
                 self._give_sign(run)
+
+    def _keep(self, run: Run, judge: int, reply: Reply, now: float) -> None:
+        """Add the rows of a call and its answers."""
+        call = run(
+            "INSERT INTO calls(judge, time, status, mode, http_status, tokens_in, tokens_out,"
+            " latency_seconds, cost, maybe_charged, questions, raw)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                judge, now, reply.status.value, reply.mode, reply.http_status,
+                reply.tokens_in, reply.tokens_out, reply.latency_seconds, reply.cost,
+                int(reply.maybe_charged), max(len(reply.answers), 1), reply.raw,
+            ),
+        ).lastrowid  # fmt: skip
+        self._connection.executemany(_ADD_ANSWER, [
+            _answer_row(judge, answer, call, now) for answer in reply.answers
+        ])  # fmt: skip
 
     def note(self, name: str) -> str | None:
         """A remark kept with the ledger: what an endpoint can do, for instance."""
@@ -374,6 +397,83 @@ class Ledger:
         """Keep a remark; an earlier one of that name is replaced."""
         with self._transaction() as run:
             run("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+
+    # -- batches --------------------------------------------------------------------------------
+
+    def open_batch(self, judge: int, endpoint: str, keys: Sequence[bytes], about: str) -> str:
+        """Note, before it is sent, that claimed keys go into a batch; gives it a name for now.
+
+        From here on the keys are the batch's: no process asks them until it is closed, whatever
+        becomes of this one.
+        """
+        name = f"{_UNNAMED}{secrets.token_hex(8)}"
+        with self._transaction() as run:
+            run(
+                "INSERT INTO batches(id, judge, endpoint, state, time, keys, about)"
+                " VALUES (?, ?, ?, 'submitting', ?, ?, ?)",
+                (name, judge, endpoint, time.time(), json.dumps([k.hex() for k in keys]), about),
+            )
+            self._connection.executemany(
+                "UPDATE claims SET owner=? WHERE judge=? AND key=? AND owner=?",
+                [(_BATCH + name, judge, key, self.token) for key in keys],
+            )
+        return name
+
+    def name_batch(self, name: str, id: str, about: str) -> None:  # noqa: A002 - its name
+        """The endpoint took the batch, and calls it so."""
+        with self._transaction() as run:
+            run("UPDATE batches SET id=?, state='running', about=? WHERE id=?", (id, about, name))
+            run("UPDATE claims SET owner=? WHERE owner=?", (_BATCH + id, _BATCH + name))
+
+    def batches(self, judge: int) -> list[LedgerBatch]:
+        """All batches of a judge, oldest first, closed ones too."""
+        with self._reading() as run:
+            rows = run(
+                "SELECT id, endpoint, state, time, keys, about FROM batches WHERE judge=?"
+                " ORDER BY time, id",
+                (judge,),
+            ).fetchall()
+        return [
+            LedgerBatch(i, e, s, t, tuple(map(bytes.fromhex, json.loads(k))), a)
+            for i, e, s, t, k, a in rows
+        ]
+
+    def in_batches(self, judge: int) -> set[bytes]:
+        """The keys whose answers are awaited from a batch: not to be asked otherwise."""
+        with self._reading() as run:
+            rows = run(
+                "SELECT key FROM claims WHERE judge=? AND substr(owner, 1, ?)=?",
+                (judge, len(_BATCH), _BATCH),
+            )
+            return {key for (key,) in rows}
+
+    def record_item(self, judge: int, batch: str, key: bytes, replies: Sequence[Reply]) -> bool:
+        """Keep what a batch says of a key, and end its claim; False when that was done before."""
+        with self._transaction() as run:
+            ended = run(
+                "DELETE FROM claims WHERE judge=? AND key=? AND owner=?",
+                (judge, key, _BATCH + batch),
+            )
+            if not ended.rowcount:
+                return False
+            for reply in replies:
+                self._keep(run, judge, reply, time.time())
+        return True
+
+    def set_batch(self, batch: str, state: str) -> None:
+        """Note the state of a batch. One that is "running" or "ended" keeps its claims; any other
+        state closes it, and what it left unanswered can be asked again.
+        """
+        with self._transaction() as run:
+            run("UPDATE batches SET state=? WHERE id=?", (state, batch))
+            if state not in ("running", "ended"):
+                run("DELETE FROM claims WHERE owner=?", (_BATCH + batch,))
+
+    def is_alive(self, token: str) -> bool:
+        """Whether the process with this token still works on this ledger."""
+        with self._transaction() as run:
+            self._bury_the_dead(run)
+            return bool(run("SELECT 1 FROM owners WHERE token=?", (token,)).fetchone())
 
     # -- people ---------------------------------------------------------------------------------
 
