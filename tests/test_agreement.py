@@ -228,6 +228,12 @@ def test_rows_with_a_column_judge_and_repeats_of_one():
     assert found.judges[1].no_grade == {"skipped": 1}
     (own,) = found.by_self
     assert (own.judge, own.pairs, own.agreement.value) == ("ann", 1, 0.0)
+    # A grade given later settles a pair that had none, and is no repeat.
+    later = {key: [*column, column[-1]] for key, column in frame.items()}
+    later["grade"][-1] = 2
+    found = agree(later)
+    assert found.judges[1].graded == 3
+    assert len(found.by_self) == 1
     # Ann alone, who judged again.
     alone = agree({key: column[:4] for key, column in frame.items()})
     assert alone.pairs == ()
@@ -313,15 +319,16 @@ def test_orders_of_runs_under_two_judges():
     # Of three pairs two are ordered alike, the third is tied under y: tau-b 2 / sqrt(3 * 2).
     assert order.tau == pytest.approx(2 / math.sqrt(6))
     assert (order.swapped, order.pairs) == (0, 3)
-    third = {"a": {"d1": 0, "d2": 0, "d3": 3}}
+    third = {"a": {"d1": 0, "d2": 3, "d3": 3}}
     three = agree(
         {"x": judgments(FIRST), "y": judgments(SECOND), "z": judgments(third)},
         run=runs, measures="P@2",
     )  # fmt: skip
     rows = {(row.run, row.labels): row.mean for row in three.measures.rows}
-    # d1 is 2, 3, 0 and d3 1, 0, 3: nothing is relevant by all, both are by most and by any.
+    # d1 is 2, 3, 0, d2 0, 0, 3 and d3 1, 0, 3: nothing by all, d1 and d3 by most, each by any.
     assert math.isnan(rows["good", "all of them"])
-    assert rows["good", "most of them"] == rows["good", "any of them"] == 1.0
+    assert (rows["good", "most of them"], rows["bad", "most of them"]) == (1.0, 0.5)
+    assert (rows["good", "any of them"], rows["bad", "any of them"]) == (1.0, 1.0)
     gap = sr.Judgments.from_arrays(["a"], ["d1"], [np.nan])
     with pytest.raises(InputError, match="no pair is graded by all 2 judges"):
         agree({"x": judgments(FIRST), "y": gap}, run=RUN)

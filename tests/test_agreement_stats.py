@@ -13,6 +13,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import kendalltau
 
 from semrecall.errors import InputError
+from semrecall.stats import bootstrap_means
 from semrecall.stats.agreement import (
     alpha,
     coincidences,
@@ -177,7 +178,7 @@ def judged_queries(rng, n, pairs=20):
 @pytest.mark.parametrize("n", [10, 40])
 def test_intervals_of_kappa_cover_it_in_95_of_100_draws(n):
     rng = np.random.default_rng(1)
-    true = float(kappa(judged_queries(rng, 200_000).sum(axis=0)))
+    true = float(kappa(judged_queries(rng, 100_000).sum(axis=0)))
     by_queries = by_pairs = 0
     for seed in range(300):
         found = judged_queries(rng, n)
@@ -188,6 +189,20 @@ def test_intervals_of_kappa_cover_it_in_95_of_100_draws(n):
     assert 0.91 <= by_queries / 300 <= 0.99
     # As if pairs were independent, the interval misses every third time.
     assert by_pairs / 300 < 0.75
+
+
+def test_of_a_mean_they_are_the_intervals_of_means():
+    # Queries of equally many pairs: agreement is the mean of theirs. A skewed one, so that the
+    # corrections show.
+    found = judged_queries(np.random.default_rng(8), 25)
+    means = observed_agreement(found)
+    expected = bootstrap_means(means, seed=4)[0]
+    assert table_interval(found, observed_agreement, seed=4) == pytest.approx(expected, abs=1e-12)
+    # Of a sum too, where queries differ in size: what counts is the sum, and not a mean.
+    sizes = np.arange(1.0, 26.0)
+    low, high = table_interval(found * sizes[:, None, None], lambda t: t.sum(axis=(-2, -1)), seed=4)
+    expected = 25 * 20 * bootstrap_means(sizes, seed=4)[0]
+    assert (low, high) == pytest.approx(expected, rel=1e-12)
 
 
 def test_intervals_repeat_and_know_what_they_cannot_say():
