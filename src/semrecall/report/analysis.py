@@ -24,11 +24,11 @@ from semrecall.report.analysis_charts import (
     scores_by_group,
 )
 from semrecall.report.charts import histogram
-from semrecall.report.parts import cut, figure, kind, page, table
+from semrecall.report.parts import cut, figure, page, table
 from semrecall.text import number, one_line, plural, share
 
 if TYPE_CHECKING:
-    from semrecall.analysis import Analysis, Barren
+    from semrecall.analysis import Analysis, Barren, Neighbour
     from semrecall.analysis.text import Table
 
 __all__ = ["analysis_page", "write_analysis"]
@@ -166,28 +166,20 @@ def _barren(analysis: Analysis) -> str:
 
 
 def _query(barren: Barren) -> str:
-    heads = ["rank", "score", "grade", "document"]
-    with_text = any(near.text for near in barren.nearest)
-    heads += ["text"] * with_text
-    lines = []
-    for near in barren.nearest:
-        score = "-" if math.isnan(near.score) else number(near.score)
-        cells = f"<td>{near.rank}</td><td>{score}</td><td>{escape(_grade(grade_text(near)))}</td>"
-        cells += f'<td class="text">{escape(one_line(str(near.document)))}</td>'
-        if with_text:
-            cells += f'<td class="text long">{escape(cut(near.text))}</td>'
-        lines.append(f"<tr>{cells}</tr>")
-    head = "".join(f'<th scope="col"{kind(h in ("document", "text"))}>{h}</th>' for h in heads)
+    items = "".join(_near(near) for near in barren.nearest)
     title = cut(barren_title(barren))
     return (
         f'<details><summary>{escape(title)} <span class="figures">{escape(barren_facts(barren))}'
-        '</span></summary><div class="scroll" tabindex="0"><table><thead><tr>'
-        f"{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div></details>"
+        f"</span></summary><ol>{items}</ol></details>"
     )
 
 
-def _grade(text: str) -> str:
-    return text.removeprefix("grade ")
+def _near(near: Neighbour) -> str:
+    """A neighbour as an item of a list: texts are to be read, also on a narrow screen."""
+    score = [] if math.isnan(near.score) else [f"score {number(near.score)}"]
+    facts = " · ".join([*score, grade_text(near), one_line(str(near.document))])
+    text = f'<p dir="auto">{escape(cut(near.text))}</p>' if near.text else ""
+    return f'<li><span class="quiet">{escape(facts)}</span>{text}</li>'
 
 
 def _making(command: str | None) -> str:
