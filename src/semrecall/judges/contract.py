@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 from semrecall.errors import InputError
 
@@ -18,6 +18,7 @@ __all__ = [
     "Answer",
     "Document",
     "Judge",
+    "Memory",
     "Question",
     "Record",
     "Reply",
@@ -176,6 +177,16 @@ class Reply:
 Record = Callable[[Reply], None]
 
 
+class Memory(Protocol):
+    """Remarks by name, such as a ledger keeps."""
+
+    def note(self, name: str) -> str | None:
+        """The remark of that name."""
+
+    def set_note(self, name: str, value: str) -> None:
+        """Keep a remark; an earlier one of that name is replaced."""
+
+
 class Judge(ABC):
     """Maps questions to answers.
 
@@ -189,6 +200,8 @@ class Judge(ABC):
     scale: Scale
     #: Judges that are asked in its place, one by one; `combine` makes one answer of theirs.
     members: Sequence[Judge] = ()
+    #: Where it may keep what it learns of the world (what an endpoint can do) for later runs.
+    memory: Memory | None = None
     #: Whether it needs the texts; one that knows pairs by id does not.
     reads_texts: bool = True
 
