@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from semrecall.data import Cost, Ids, Run, Vectors
+from semrecall.data import Cost, Run, Vectors
 from semrecall.data.ids import ids as ids_of
 from semrecall.errors import InputError, MismatchError, SemrecallWarning, SystemFault
 from semrecall.exact import query_reasons, rescore
@@ -54,6 +54,7 @@ def search(
     latency_queries: int = 300,
     rescore_base: Any = None,
     name: str | None = None,
+    filters: Sequence[Any] | None = None,
     **settings: Any,
 ) -> tuple[Run, Cost]:
     """Search a built system with one setting; what it found, and what that cost.
@@ -63,6 +64,7 @@ def search(
     latency_queries: how many queries at most, spread evenly, are searched once more alone. Both
         stop early when 10 seconds have gone by.
     rescore_base: the base (Vectors, array or path); then scores are exact, recomputed in float64.
+    filters: (n,) a filter for each query in the system's own language, or None.
     settings: search knobs, for this search only.
 
     The run has one row per query; a query that cannot be searched (NaN, infinite, or zero under
@@ -74,7 +76,7 @@ def search(
     Raises InputError for unknown settings and k < 1, MismatchError for another dimension, and
     SystemFault when the system answers against its contract.
     """
-    asked = _asked(system, queries, query_ids, k, settings)
+    asked = _asked(system, queries, query_ids, k, settings, filters)
     rows = np.flatnonzero([not reason for reason in asked.reasons])
     if len(rows) < len(asked.reasons):
         _warn(asked.reasons)
@@ -133,19 +135,31 @@ class _Asked:
     k: int
     settings: Mapping[str, Any]
     reasons: tuple[str, ...]
+    filters: Sequence[Any] | None = None
 
     def search(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        return self.system.search(self.matrix[rows], self.k, **self.settings, **self._ids(rows))
+        return self.system.search(self.matrix[rows], self.k, **self.settings, **self._given(rows))
 
     def count(self, rows: NDArray[np.int64]) -> Counters | None:
-        return self.system.count(self.matrix[rows], self.k, **self.settings, **self._ids(rows))
+        return self.system.count(self.matrix[rows], self.k, **self.settings, **self._given(rows))
 
-    def _ids(self, rows: NDArray[np.int64]) -> dict[str, Ids]:
-        return {"query_ids": self.queries.ids[rows]} if self.system.by_query_id else {}
+    def _given(self, rows: NDArray[np.int64]) -> dict[str, Any]:
+        """What a system is told of the queries beside their vectors."""
+        given: dict[str, Any] = {}
+        if self.system.by_query_id:
+            given["query_ids"] = self.queries.ids[rows]
+        if self.filters is not None:
+            given["filters"] = [self.filters[row] for row in rows]
+        return given
 
 
 def _asked(
-    system: System, queries: Any, query_ids: Any, k: int, settings: Mapping[str, Any]
+    system: System,
+    queries: Any,
+    query_ids: Any,
+    k: int,
+    settings: Mapping[str, Any],
+    filters: Sequence[Any] | None = None,
 ) -> _Asked:
     if not isinstance(system, System):
         raise InputError(
@@ -164,8 +178,12 @@ def _asked(
             hint="were both made by the same model, and are these the right two files?",
         )
     system.turned("search", settings)
+    if filters is not None and not system.filtered:
+        raise InputError(f"{system.spec or type(system).__name__} takes no filters")
+    if filters is not None and len(filters) != len(matrix):
+        raise InputError(f"{len(filters):,} filters for {len(matrix):,} queries")
     reasons = tuple(query_reasons(matrix, system.space))
-    return _Asked(system, vectors, matrix, int(k), dict(settings), reasons)
+    return _Asked(system, vectors, matrix, int(k), dict(settings), reasons, filters)
 
 
 def _warn(reasons: Sequence[str]) -> None:

@@ -89,9 +89,13 @@ class Counters:
     """What queries cost, by stage (e.g. coarse, codes, refine); None for a stage that is unknown.
 
     A stage whose counter reads 0 for all queries is unknown, not free.
+
+    reported_bytes: bytes per query, (n,), as a database reports them as a whole; used where the
+    stages do not say.
     """
 
     stages: Mapping[str, Stage | None]
+    reported_bytes: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         known = {
@@ -108,7 +112,10 @@ class Counters:
     @property
     def bytes_read(self) -> NDArray[np.float64] | None:
         """Bytes those comparisons read, per query, (n,); None when a stage is unknown."""
-        return self._total(by_bytes=True)
+        counted = self._total(by_bytes=True)
+        if counted is not None or self.reported_bytes is None or not self.reported_bytes.any():
+            return counted
+        return self.reported_bytes
 
     def _total(self, *, by_bytes: bool) -> NDArray[np.float64] | None:
         total: NDArray[np.float64] | None = None
@@ -136,6 +143,9 @@ class System(ABC):
     timed: ClassVar[bool] = True
     #: Whether `search` and `count` are given the ids of the queries as `query_ids`.
     by_query_id: ClassVar[bool] = False
+    #: Whether `search`, `count` and `exact` take `filters`: for each query one filter in the
+    #: system's own language, or None.
+    filtered: ClassVar[bool] = False
 
     spec: str = ""
 
@@ -189,6 +199,27 @@ class System(ABC):
         Never timed, so it may replay the search.
         """
         return None
+
+    def exact(
+        self, queries: NDArray[np.float32], k: int, **given: Any
+    ) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        """The true neighbours by the system itself, like `search`; InputError where it has none."""
+        raise InputError(f"{self.spec or type(self).__name__} has no exact search of its own")
+
+    def vectors(self) -> Vectors:
+        """The vectors it holds, with their ids, as they were given to it, read in pages.
+
+        InputError where it does not give them out.
+        """
+        raise InputError(f"{self.spec or type(self).__name__} does not give out its vectors")
+
+    def snippet(self, settings: Mapping[str, Any]) -> str:
+        """How these search settings are written for the system itself: Python, SQL, YAML, ..."""
+        written = ", ".join(f"{name}={value!r}" for name, value in settings.items())
+        return f"semrecall.search(system, queries, k, {written})"
+
+    def close(self) -> None:  # noqa: B027 - most systems hold nothing open
+        """Let go of connections and servers."""
 
     def codes(self) -> Vectors | None:
         """What the quantiser kept, decoded to float32, with the ids of the base and in its order.

@@ -1,4 +1,4 @@
-"""From a spec to a system: `name?key=value&key=value`, or the path of a saved index."""
+"""From a spec to a system: `name?key=value`, `name://host/path?key=value`, or a saved index."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ def open_system(spec: str, **options: Any) -> System:
     """The system a spec asks for.
 
     spec: `name?key=value&key=value`, e.g. "faiss?factory=IVF256,SQ8", "exact",
-        "recorded?run=run.parquet"; or a path ending in ".faiss".
+        "recorded?run=run.parquet"; `name://host:port/path?key=value` for a server, e.g.
+        "qdrant://127.0.0.1:6333/docs"; or a path ending in ".faiss".
     options: more keys, for values that do not fit in a string (e.g. ids).
 
     A system made from a recipe still has to be built: `open_system(spec).build(base, "ip")`;
@@ -43,4 +44,8 @@ def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
     text = spec.strip()
     if "?" not in text and text.endswith(".faiss"):
         return "faiss", {"index": text}
-    return split_spec(text, "system", "faiss?factory=IVF256,SQ8")
+    name, options = split_spec(text, "system", "faiss?factory=IVF256,SQ8")
+    scheme, slashes, _ = name.partition("://")
+    if slashes:
+        return scheme, {"url": name, **options}
+    return name, options
