@@ -93,6 +93,10 @@ JUDGE_OPTIONS = (
         help="Score from which a crossencoder gives grade 1, 2, ...; may be repeated.",
     ),
     click.option(
+        "--calibrate-with", type=_FILE,
+        help="Labels of people that place the thresholds of a crossencoder.",
+    ),
+    click.option(
         "--member", "members", multiple=True, metavar="JUDGE",
         help="A member of a panel, e.g. llm?model=gpt-5-mini; may be repeated.",
     ),
@@ -150,6 +154,8 @@ def command(pairs: str, output: str | None, dry_run: bool, **given: Any) -> None
 
     found = read_pairs(pairs, k=given["k"])
     asked = judge_of(given)
+    if given["calibrate_with"]:
+        asked = _calibrated(asked, given)
     if dry_run:
         questions = questions_of(found, given["corpus"], given["queries"], needed=asked.reads_texts)
         _estimate(asked, questions, given["ledger"], given["repeat"])
@@ -210,6 +216,27 @@ def judge_of(given: dict[str, Any]) -> Judge:
                 "no model is named", hint="for example --model gpt-5-mini, or --judge recorded"
             )
     return open_judge(spec, **options)
+
+
+def _calibrated(asked: Judge, given: dict[str, Any]) -> Judge:
+    """The cross-encoder with thresholds placed by labels of people."""
+    from semrecall.data import Pairs
+    from semrecall.errors import InputError
+    from semrecall.formats import read_judgments
+    from semrecall.judges.crossencoder import CrossEncoderJudge, calibrated
+    from semrecall.judging import questions_of
+
+    if not isinstance(asked, CrossEncoderJudge) or asked.thresholds:
+        raise InputError("--calibrate-with places the thresholds of a crossencoder without any")
+    labels = read_judgments(given["calibrate_with"])
+    questions = questions_of(Pairs.of(labels), given["corpus"], given["queries"])
+    cuts = calibrated(asked.scores(questions), labels.grades)
+    click.echo(
+        f"thresholds from {len(labels):,} labels: "
+        + " ".join(f"--threshold {cut:.6g}" for cut in cuts),
+        err=True,
+    )
+    return asked.with_thresholds(cuts)
 
 
 @contextmanager
