@@ -41,7 +41,6 @@ class ChatServer:
         *,
         latency: float = 0.0,
         unsupported: tuple[str, ...] = (),
-        ignored: tuple[str, ...] = (),
         keep_bodies: bool = True,
         thread: bool = False,
     ) -> None:
@@ -49,7 +48,6 @@ class ChatServer:
             "rules": rules or [],
             "latency": latency,
             "unsupported": unsupported,
-            "ignored": ignored,
             "keep_bodies": keep_bodies,
         }
         self._thread = thread
@@ -353,7 +351,8 @@ def _failing(status: int, message: str, **fields: Any) -> Any:
 
     async def fault(call: _Call, rule: Rule, state: _State) -> Any:
         headers = {"retry-after": str(rule["after"])} if "after" in rule else {}
-        return _error(rule.get("status", status), message, headers, **fields)
+        said = rule.get("message", message)
+        return _error(rule.get("status", status), said, headers, **fields)
 
     return fault
 

@@ -21,7 +21,7 @@ from semrecall.judges.wires import WIRES, Manner, Sampling
 from semrecall.registry import did_you_mean
 from semrecall.text import plural, share
 
-__all__ = ["LLMJudge"]
+__all__ = ["LLMJudge", "run_anywhere"]
 
 #: What a label and the braces around it take, and a reason of one sentence.
 _LABEL_TOKENS, _REASON_TOKENS = 8, 30
@@ -162,12 +162,7 @@ class LLMJudge(Judge):
         that went away), JudgeFault when the endpoint refuses the request itself.
         """
         run = Session(self, questions, record).run
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            asyncio.run(run())
-        else:
-            _run_in_thread(run)
+        run_anywhere(run)
 
     def estimate(self, questions: Iterable[Question]) -> Estimate:
         """What asking them would take, when nothing has to be asked again."""
@@ -347,27 +342,40 @@ def _checked_sampling(sampling: Mapping[str, Any]) -> dict[str, Any]:
     return dict(sampling)
 
 
+def run_anywhere(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run to the end, also from within a running event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(run())
+    else:
+        _run_in_thread(run)
+
+
 def _run_in_thread(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run in a loop of its own beside the one that runs here; an interrupt ends both."""
+    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
     failed: list[BaseException] = []
-    with asyncio.Runner() as runner:
-        loop = runner.get_loop()
-        task = loop.create_task(run())
 
-        def work() -> None:
-            asyncio.set_event_loop(loop)
-            try:
-                loop.run_until_complete(task)
-            except BaseException as error:
-                failed.append(error)
+    async def known() -> None:
+        running.append((asyncio.get_running_loop(), asyncio.current_task()))
+        await run()
 
-        thread = threading.Thread(target=work, name="semrecall judge")
-        thread.start()
+    def work() -> None:
         try:
-            thread.join()
-        except KeyboardInterrupt:
-            loop.call_soon_threadsafe(task.cancel)
-            thread.join()
-            raise
+            asyncio.run(known())
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=work, name="semrecall judge")
+    thread.start()
+    try:
+        thread.join()
+    except KeyboardInterrupt:
+        for loop, task in running:
+            if task is not None:
+                loop.call_soon_threadsafe(task.cancel)
+        thread.join()
+        raise
     if failed:
         raise failed[0]

@@ -60,11 +60,16 @@ class _Said:
     came: Came
     form: str
     cost: float | None
-    messages: Messages
+    shown: Sequence[Question]
 
     @property
     def heard(self) -> Heard:
         return self.came.heard
+
+    @property
+    def texts(self) -> str:
+        """What the model was shown, for the parser to know a quotation."""
+        return "\n".join([self.shown[0].query, *(q.document.text for q in self.shown)])
 
     def reply(self, answers: Sequence[Answer], status: Status, mode: str = "") -> Reply:
         heard = self.heard
@@ -155,7 +160,7 @@ class Session:
 
             def decide(answer: Answer, last: bool = last) -> Answer:
                 seen.append(answer)
-                best = _best(seen, self._judge.scale.grades[-1])
+                best = best_of(seen, self._judge.scale.grades[-1])
                 if last or best.grade == self._judge.scale.grades[-1]:
                     return best
                 return replace(answer, final=False)
@@ -192,7 +197,7 @@ class Session:
         heard = said.heard
         if heard.status is not Status.SETTLED:
             return Answer(question, heard.status, reason=heard.message), ""
-        parsed = parse_reply(heard.text, self._judge.scale, judged=said.messages.text)
+        parsed = parse_reply(heard.text, self._judge.scale, judged=said.texts)
         return self._answer(question, parsed.found[0], heard, parsed.flags), parsed.mode
 
     def _answer(
@@ -278,7 +283,7 @@ class Session:
                 await self._back_off(status, tried, heard)
                 continue
             parsed = (
-                parse_reply(heard.text, self._judge.scale, ids, judged=said.messages.text)
+                parse_reply(heard.text, self._judge.scale, ids, judged=said.texts)
                 if status is Status.SETTLED
                 else Parsed((Found(status, reason=heard.message),) * len(shown))
             )
@@ -332,18 +337,23 @@ class Session:
             return None
         while True:
             if judge.knows_manner():
-                said, again_lower = await self._call(messages, ids, max_tokens, again)
+                said, again_lower = await self._call(shown, messages, ids, max_tokens, again)
             else:
                 async with self._probe:
                     if judge.knows_manner():
                         continue
-                    said, again_lower = await self._call(messages, ids, max_tokens, again)
+                    said, again_lower = await self._call(shown, messages, ids, max_tokens, again)
             if not again_lower:
                 return said
             self._record(said.reply((), Status.REJECTED))
 
     async def _call(
-        self, messages: Messages, ids: Sequence[str], max_tokens: int, again: bool
+        self,
+        shown: Sequence[Question],
+        messages: Messages,
+        ids: Sequence[str],
+        max_tokens: int,
+        again: bool,
     ) -> tuple[_Said, bool]:
         """Send once. Also whether the endpoint wants to be asked in another manner."""
         judge = self._judge
@@ -368,7 +378,7 @@ class Session:
                 judge.budget.settle(reserved, cost)
                 self._settled.set()
             self._leave(ticket, heard)
-        said = _Said(came, manner.form, cost, messages)
+        said = _Said(came, manner.form, cost, shown)
         return said, self._learn(said, manner)
 
     async def _enter(self, tokens: int, again: bool) -> Ticket:
@@ -491,7 +501,7 @@ def with_text(question: Question, text: str) -> Question:
     return replace(question, document=replace(question.document, text=text))
 
 
-def _best(seen: Sequence[Answer], top: float) -> Answer:
+def best_of(seen: Sequence[Answer], top: float) -> Answer:
     """The highest of the windows; without a grade where one that failed might have been higher."""
     failed = [a for a in seen if a.grade is None]
     best = max(seen, key=lambda a: -1.0 if a.grade is None else a.grade)
@@ -509,7 +519,7 @@ def _no_quota(heard: Heard) -> Stopped:
 def _rejected(judge: LLMJudge, came: Came) -> JudgeFault:
     heard = came.heard
     return JudgeFault(
-        f"{judge.url} refuses the model {judge.model!r} (HTTP {came.http_status}): "
+        f"{judge.url} refuses requests for the model {judge.model!r} (HTTP {came.http_status}): "
         f"{heard.message or 'no words'}",
         hint=heard.hint or "the request itself is refused, so no more were sent",
     )
