@@ -14,7 +14,7 @@ UV := $(or $(shell uv pip install --help 2>/dev/null | grep -q -e --group && com
 export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT ?= 180
 
-.PHONY: help demo test lint format minimal smoke bench clean
+.PHONY: help demo test lint format minimal environment smoke bench clean
 
 help:
 	@echo 'make demo     install semrecall into .venv and run its demo'
@@ -22,6 +22,8 @@ help:
 	@echo 'make lint     the checks without the tests: ruff, import floors, types'
 	@echo 'make format   let ruff sort imports and lay out the code'
 	@echo 'make minimal  run the tests without any extra, in an environment of their own'
+	@echo 'make environment NAME=...  run the tests that need packages which go with no others'
+	@echo '                (tests/environments/NAME.txt)'
 	@echo 'make smoke    build the package, install it as users do, and run its commands'
 	@echo 'make bench    a quick benchmark of exact truth (about a minute)'
 	@echo 'make clean    remove environments, caches and builds'
@@ -49,6 +51,9 @@ format: .venv/.full
 minimal: .venv-minimal/.core
 	.venv-minimal/bin/python -m pytest $(ARGS)
 
+environment: .venv-$(NAME)/.ready
+	SEMRECALL_ENVIRONMENT=$(NAME) .venv-$(NAME)/bin/python -m pytest $(ARGS)
+
 smoke: | $(UV)
 	rm -rf .venv-smoke
 	@$(MAKE) --no-print-directory .venv-smoke/bin/python
@@ -63,7 +68,7 @@ bench: .venv/.full
 	$(BIN)/python benchmarks/bench_truth.py --queries 100,1000 --rounds 3
 
 clean:
-	rm -rf .venv .venv-minimal .venv-smoke .uv uv.lock build dist semrecall-demo.html
+	rm -rf .venv .venv-* .uv uv.lock build dist semrecall-demo.html
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
@@ -80,6 +85,14 @@ clean:
 .venv-minimal/.core: pyproject.toml | .venv-minimal/bin/python
 	@$(settings); $(UV) pip install --python .venv-minimal/bin/python \
 		--resolution $(RESOLUTION) --editable . --group test
+	@touch $@
+
+# By pip: it knows of builds that lie on the machine itself.
+.venv-$(NAME)/.ready: pyproject.toml tests/environments/$(NAME).txt | $(UV)
+	@$(new_enough)
+	@$(settings); $(UV) venv --quiet --clear --seed --python "$$($(executable))" .venv-$(NAME)
+	.venv-$(NAME)/bin/python -m pip install --quiet --editable . pytest hypothesis \
+		--requirement tests/environments/$(NAME).txt
 	@touch $@
 
 .venv/bin/python .venv-minimal/bin/python .venv-smoke/bin/python: | $(UV)

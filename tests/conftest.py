@@ -65,6 +65,27 @@ def semrecall_main(
     return run
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "environment(name): runs in an environment of its own only (make environment NAME=name)",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Each environment runs the tests that are marked for it; the usual one those that are not."""
+    wanted = os.environ.get("SEMRECALL_ENVIRONMENT")
+    others = [item for item in items if _environment(item) != wanted]
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if _environment(item) == wanted]
+
+
+def _environment(item: pytest.Item) -> str | None:
+    marker = item.get_closest_marker("environment")
+    return None if marker is None else str(marker.args[0])
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup() -> Generator[None, Any, Any]:
     """A fixture that needs a package which is not installed skips the test."""
