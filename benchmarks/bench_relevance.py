@@ -4,9 +4,11 @@
 
 Measured are nDCG@10, R@100, RR and AP, means over all queries, from TREC files on disk and from
 dicts that are there already. Every program runs in a fresh process, several times in turn with the
-others; times are medians of the wall clock, from files with all imports, memory is the peak.
-`--peers` is the Python of an environment with the other programs (`pip install
-pytrec_eval-terrier ir_measures ranx`); one that is not installed there is left out.
+others; times are of the wall clock and of all processors together, from files with all imports;
+memory is the peak. How many times ours a program takes is said of the same run: of the medians, of
+the best, and of the processor time, which a busy machine changes least. `--peers` is the Python of
+an environment with the other programs (`pip install pytrec_eval-terrier ir_measures ranx`); one
+that is not installed there is left out.
 """
 
 from __future__ import annotations
@@ -42,12 +44,13 @@ def first_of_two(work):
         work({q: run[q] for q in two}, {q: qrels[q] for q in two})
 """
 END = """
-start = time.perf_counter()
+start, used = time.perf_counter(), time.process_time()
 means = work(run, qrels)
-seconds = time.perf_counter() - start
+seconds, used = time.perf_counter() - start, time.process_time() - used
 # Not getrusage: that starts from the peak of the process that started this one.
 peak = next(int(line.split()[1]) for line in open("/proc/self/status") if "VmHWM" in line)
-print(json.dumps({"seconds": seconds, "megabytes": peak / 1024, "means": means}))
+found = {"seconds": seconds, "processor_seconds": used, "megabytes": peak / 1024}
+print(json.dumps(found | {"means": means}))
 """
 
 PROGRAMS = {
@@ -108,6 +111,9 @@ first_of_two(work)
 }
 
 
+SOURCES = ["files", "dicts"]
+
+
 def write_files(folder: Path, queries: int, depth: int, judged: int, seed: int) -> tuple[str, str]:
     """A run and qrels: half of the judged documents of a query were found, the rest are strange."""
     random = np.random.default_rng(seed)
@@ -145,7 +151,7 @@ def measured(python: str, name: str, how: str, files: tuple[str, str]) -> dict |
 
 
 def compare(how: str, pythons: dict[str, str], files: tuple[str, str], repeats: int) -> None:
-    """Print the medians of all programs, and what they are of ours."""
+    """Print what all programs take, and how many times ours that is."""
     found: dict[str, list[dict]] = {}
     left = dict(pythons)
     for _ in range(repeats):
@@ -157,17 +163,26 @@ def compare(how: str, pythons: dict[str, str], files: tuple[str, str], repeats: 
                 found.pop(name, None)
                 continue
             found.setdefault(name, []).append(report)
-    seconds = {name: median(r["seconds"] for r in reports) for name, reports in found.items()}
-    print(f"from {how}")
+    print(f"from {how}: {repeats} runs each")
+    print(f"  {'':12} {'median':>9} {'best':>9} {'processor':>10} {'peak':>8}   times ours")
+    own = summary(found["semrecall"]) if "semrecall" in found else None
     for name, reports in found.items():
-        megabytes = max(r["megabytes"] for r in reports)
-        times = (
-            "" if name == "semrecall" else f"  {seconds[name] / seconds['semrecall']:5.1f} times"
-        )
-        means = " ".join(f"{m:.6f}" for m in reports[0]["means"])
-        print(f"  {name:12} {seconds[name]:7.3f} s  {megabytes:6.0f} MB  means {means}{times}")
+        times = summary(reports)
+        row = f"  {name:12} {times[0]:7.3f} s {times[1]:7.3f} s {times[2]:8.3f} s"
+        row += f" {max(r['megabytes'] for r in reports):5.0f} MB"
+        if own is not None and name != "semrecall":
+            row += "  " + " ".join(f"{a / b:5.1f}" for a, b in zip(times, own, strict=True))
+        print(row)
+    for name, reports in found.items():
+        print(f"  {name:12} means {' '.join(f'{m:.6f}' for m in reports[0]['means'])}")
     for name in pythons.keys() - left.keys():
         print(f"  {name:12} left out: not installed, or it failed")
+
+
+def summary(reports: list[dict]) -> tuple[float, float, float]:
+    """Median and best seconds of the wall clock, and median seconds of the processors."""
+    seconds = [r["seconds"] for r in reports]
+    return median(seconds), min(seconds), median(r["processor_seconds"] for r in reports)
 
 
 def main() -> None:
@@ -177,15 +192,17 @@ def main() -> None:
     options.add_argument("--depth", type=int, default=1_000)
     options.add_argument("--judged", type=int, default=20)
     options.add_argument("--repeats", type=int, default=5)
+    options.add_argument("--programs", nargs="+", choices=list(PROGRAMS), default=list(PROGRAMS))
+    options.add_argument("--from", dest="sources", nargs="+", choices=SOURCES, default=SOURCES)
     options.add_argument("--seed", type=int, default=0)
     asked = options.parse_args()
-    pythons = {n: sys.executable if n == "semrecall" else asked.peers for n in PROGRAMS}
+    pythons = {n: sys.executable if n == "semrecall" else asked.peers for n in asked.programs}
     shapes = [(asked.queries, asked.depth), (50_000, 1)]
     for queries, depth in shapes:
         print(f"{queries:,} queries x {depth:,} results, {asked.judged} judgments a query")
         with tempfile.TemporaryDirectory(prefix="bench-") as folder:
             files = write_files(Path(folder), queries, depth, asked.judged, asked.seed)
-            for how in ("files", "dicts"):
+            for how in asked.sources:
                 compare(how, pythons, files, asked.repeats)
 
 

@@ -454,14 +454,14 @@ class Ordering:
         if key is None:
             raise InputError(f"there is no {by} to order the results by")
         rising = by == "rank" or self.rising
-        level = _level(offsets, key, rising=rising)
-        moves = _sorted_within(offsets, key, level, rising=rising)
+        unsure = level(offsets, key, rising=rising)
+        moves = _sorted_within(offsets, key, unsure, rising=rising)
         if by == "rank":
             return moves
         if moves is not None:
             key = taken(key, moves)
-            level = _level(offsets, key, rising=rising)
-        return _ties_by_name(documents, level[key[level] == key[level + 1]], moves)
+            unsure = level(offsets, key, rising=rising)
+        return _ties_by_name(documents, unsure[key[unsure] == key[unsure + 1]], moves)
 
 
 @dataclass(frozen=True)
@@ -506,7 +506,7 @@ def settled(column: Any, order: Moves | None) -> Any:
     return column
 
 
-def _level(
+def level(
     offsets: NDArray[np.int64], key: NDArray[np.float64], *, rising: bool
 ) -> NDArray[np.int64]:
     """Entries whose next one of the same row is not strictly worse: tied with it, or misplaced."""
@@ -522,11 +522,14 @@ def _level(
 
 
 def _sorted_within(
-    offsets: NDArray[np.int64], key: NDArray[np.float64], level: NDArray[np.int64], *, rising: bool
+    offsets: NDArray[np.int64], key: NDArray[np.float64], unsure: NDArray[np.int64], *, rising: bool
 ) -> Moves | None:
-    """Stable order of each row by its key, NaN last; only rows that are not in order are sorted."""
-    this, following = key[level], key[level + 1]
-    at = level[~(following >= this if rising else following <= this)]
+    """Stable order of each row by its key, NaN last; only rows that are not in order are sorted.
+
+    unsure: what `level` finds.
+    """
+    this, following = key[unsure], key[unsure + 1]
+    at = unsure[~(following >= this if rising else following <= this)]
     if len(at) == 0:
         return None
     to, of = [], []

@@ -18,7 +18,7 @@ import numpy as np
 
 from semrecall.data import Judgments, Run, arrow
 from semrecall.data.ids import Growing, Ids, Parts, Texts, ids, ids_or_texts, string_bytes
-from semrecall.data.run import Ordering, taken
+from semrecall.data.run import Ordering, level, taken
 from semrecall.errors import InputError, SemrecallWarning
 from semrecall.formats.files import Faults, fault, read_text, text_blocks, write_text
 from semrecall.formats.options import Options
@@ -423,11 +423,11 @@ def _compare_ranks(path: Path, records: Records, options: Options) -> None:
     ranks, scores = (taken(records.columns[name], together) for name in ("rank", "score"))
     by_rank = Ordering("rank").of(offsets, queries, None, ranks)
     ranks, scores = taken(ranks, by_rank), taken(scores, by_rank)
-    against = scores[1:] < scores[:-1] if rising else scores[1:] > scores[:-1]
-    against &= ranks[1:] > ranks[:-1]
-    against[offsets[1:-1] - 1] = False
-    if against.any():
-        rows = np.searchsorted(offsets, np.flatnonzero(against), side="right")
+    at = level(offsets, scores, rising=rising)
+    better = scores[at + 1] < scores[at] if rising else scores[at + 1] > scores[at]
+    against = at[better & (ranks[at + 1] > ranks[at])]
+    if len(against):
+        rows = np.searchsorted(offsets, against, side="right")
         decides = {"rank": "ranks decide", "file": "the order of the file decides"}
         warnings.warn(
             f"{path}: ranks disagree with scores in {len(np.unique(rows)):,} of "
