@@ -126,7 +126,11 @@ class Wire(ABC):
 
     def url(self, base_url: str | None = None) -> str:
         """Where requests are posted. Raises InputError for an address that cannot be one."""
-        return _base(base_url or self.default_base_url, self._path) + self._path
+        return self.root(base_url) + self._path
+
+    def root(self, base_url: str | None = None) -> str:
+        """What the addresses of the endpoint start with. Raises as `url` does."""
+        return _base(base_url or self.default_base_url, self._path)
 
     def is_vendor(self, base_url: str | None = None) -> bool:
         """Whether this is the vendor's own endpoint, which wants a key."""
