@@ -259,8 +259,11 @@ def _encode(data: Mapping[str, Any], fence: str) -> str:
     """JSON on one line, readable in every script, in which the fence cannot occur."""
     text = json.dumps(data, ensure_ascii=False)
     text = _UNSAFE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
-    # The last digit is escaped, not the first, which may belong to an escape already (\\b).
-    return text.replace(fence, f"{fence[:-1]}\\u{ord(fence[-1]):04x}")
+    # The last digit is escaped, not the first, which may belong to an escape already (\\b). What
+    # follows the new escape may make another fence with its digits, but a shorter stretch.
+    while fence in text:
+        text = text.replace(fence, f"{fence[:-1]}\\u{ord(fence[-1]):04x}")
+    return text
 
 
 def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
