@@ -187,6 +187,16 @@ def test_refusals_without_a_time_wait_twice_as_long_each_time() -> None:
     run(work())
 
 
+def test_a_wait_of_nothing_is_no_leave_to_hammer() -> None:
+    async def work() -> None:
+        gate = Gate(1)
+        gate.leave(await gate.enter(), refused=True, retry_after_seconds=0)
+        await gate.enter()
+        assert 1 <= now() <= 1.1
+
+    run(work())
+
+
 def test_requests_a_minute() -> None:
     async def work() -> None:
         gate, starts = Gate(50, requests_per_minute=120), []

@@ -131,6 +131,7 @@ class Gate:
         if self._ended is None:
             self._ended = error
         self._end.set()
+        self._show("")
         self._let_in()
 
     @property
@@ -199,13 +200,13 @@ class Gate:
         self._cut(ticket)
         if self._refused_since is None:
             self._refused_since = now
-        if retry_after_seconds is None:
+        if not retry_after_seconds:  # no time, or none that would help
             if ticket.since < self._paused_at:
                 return  # sent before the pause began: it says nothing new
             seconds = min(_FIRST_BACKOFF_SECONDS * 2.0**self._backoffs, _LONGEST_BACKOFF_SECONDS)
             self._backoffs += 1
         else:
-            seconds = max(retry_after_seconds, 0.0)
+            seconds = retry_after_seconds
         if now + seconds - self._refused_since > self.max_wait_seconds:
             self.stop(_too_long(now - self._refused_since, seconds, self.max_wait_seconds))
             return

@@ -28,6 +28,7 @@ _LABEL_TOKENS, _REASON_TOKENS = 8, 30
 #: What one more document of a call may take.
 _MORE_LABEL_TOKENS, _MORE_REASON_TOKENS = 32, 160
 _MOST_DOCUMENTS = 100
+_LOOK_SECONDS = 0.1
 #: Stands for the fence of a call in estimates.
 _FENCE = "0" * 16
 #: Fields of a request that are ours to fill.
@@ -367,11 +368,16 @@ def _run_in_thread(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         except BaseException as error:
             failed.append(error)
 
+    outer = asyncio.current_task()
     thread = threading.Thread(target=work, name="semrecall judge")
     thread.start()
     try:
-        thread.join()
-    except KeyboardInterrupt:
+        while thread.is_alive():
+            thread.join(_LOOK_SECONDS)
+            # The loop out there answers an interrupt by cancelling its task, and cannot run now.
+            if outer is not None and outer.cancelling():
+                raise asyncio.CancelledError
+    except BaseException:
         for loop, task in running:
             if task is not None:
                 loop.call_soon_threadsafe(task.cancel)

@@ -172,7 +172,9 @@ class Session:
         self, question: Question, shown: Question, flags: tuple[str, ...], decide: Decide
     ) -> bool:
         """Ask about one text until no more is asked; whether that was the question's end."""
-        tried = Counter({s: n for s, n in question.tried.items() if not Status(s).passing})
+        tried: Counter[str] = Counter()
+        if question.tried:
+            tried.update({s: n for s, n in question.tried.items() if not Status(s).passing})
         again = False
         while True:
             limit = self._judge.max_tokens * (2 if tried[Status.TRUNCATED] else 1)
