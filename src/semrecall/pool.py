@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from semrecall.data.ids import codes_in, concatenate, ids, unify
 from semrecall.data.rows import row_numbers
 from semrecall.data.run import group_rows
 from semrecall.errors import InputError, MismatchError
-from semrecall.formats.files import bare_name, open_text, write_text, writing
+from semrecall.formats.pairs import write_pairs
 from semrecall.measures import Measure, align, parse
 from semrecall.stats.sampling import draw_sample, inclusion_probabilities
 from semrecall.text import plural
@@ -34,7 +33,6 @@ __all__ = ["JudgedShare", "Pool", "pool"]
 #: What the truth is called beside the runs.
 TRUTH = "truth"
 _DEPTHS = (1, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
-_TEXTS, _PARQUET = (".jsonl", ".ndjson", ".csv"), (".parquet", ".pq")
 SampleBy = Literal["equal", "change"]
 
 
@@ -134,25 +132,7 @@ class Pool:
 
         Raises InputError for other suffixes.
         """
-        whole, name = Path(path).name.lower(), bare_name(Path(path))
-        if not (name.endswith(_TEXTS) or whole.endswith(_PARQUET)):
-            raise InputError(
-                f"{path}: a pool is written as JSON lines, CSV or parquet",
-                hint="give the file the suffix .jsonl, .csv or .parquet; text may end in .gz or .zst, too",
-            )
-        with writing(path) as temporary:
-            if whole.endswith(_PARQUET):
-                import pyarrow.parquet as pq
-
-                pq.write_table(self.to_arrow(), temporary)
-            elif name.endswith(".csv"):
-                import pyarrow.csv as pc
-
-                with open_text(temporary) as sink:
-                    pc.write_csv(self.to_arrow(), sink)
-            else:
-                lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in self.rows())
-                write_text(temporary, lines)
+        write_pairs(self.to_arrow(), path, "a pool is")
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain mappings and lists, for JSON."""

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from semrecall.cli.corrected import correct_options, corrections, show_corrections
 from semrecall.cli.inputs import FILE, evaluated, input_options
 from semrecall.cli.outputs import OutputPath, WritingCommand
 from semrecall.cli.tables import format_option
 
 if TYPE_CHECKING:
+    from semrecall.correction import Correction
     from semrecall.evaluate import Result
 
 __all__ = ["command"]
@@ -19,6 +21,7 @@ __all__ = ["command"]
 @click.command("score", cls=WritingCommand)
 @click.argument("runs", nargs=-1, required=True, type=FILE, metavar="RUN...")
 @input_options
+@correct_options
 @click.option(
     "--codes",
     type=FILE,
@@ -49,10 +52,13 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     semrecall score run.parquet --truth truth.parquet --judgments labels.parquet
     semrecall score old.txt new.txt --judgments qrels.txt -m nDCG@10 -m R@100
     semrecall score run.parquet --truth truth.parquet --fail-under recall@10=0.95
+    semrecall score run.parquet --truth truth.parquet --judgments llm.parquet \\
+        --correct-with people.jsonl
 
     Several runs stand side by side. A query in the truth (or, without one, in the judgments)
     that a run lacks scores 0. Exit status: 0 done, 1 a --fail-under was not met, 2 wrong input.
     """
+    from semrecall.cli.tables import print_rows
     from semrecall.registry import import_extra
 
     gates = [_gate(text) for text in given["fail_under"]]
@@ -60,11 +66,16 @@ def command(ctx: click.Context, /, **given: Any) -> None:
         # Better now than after the work.
         import_extra("matplotlib", "report", "an HTML report")
     result = evaluated(given, [name for name, _ in gates])
+    corrected = corrections(given, result)
     failed = _failed(result, gates)
-    if given["ties"] and given["format"] != "json":
+    if given["correct_with"] and given["format"] == "csv":
+        print_rows([row for found in corrected for row in found.rows()], "csv")
+    elif given["ties"] and given["format"] != "json":
         _show_ties(result, given["format"], given["per_query"])
     else:
-        _show(result, given["format"], given["per_query"], failed, ties=given["ties"])
+        _show(result, given["format"], given["per_query"], failed, corrected, ties=given["ties"])
+    if given["format"] in ("table", "markdown"):
+        show_corrections(corrected, given["format"])
     if given["html"]:
         result.to_html(given["html"], command=_command_line())
         click.echo(f"wrote {given['html']}", err=True)
@@ -127,6 +138,7 @@ def _show(
     format: str,  # noqa: A002
     per_query: bool,
     failed: list[str],
+    corrected: list[Correction],
     *,
     ties: bool,
 ) -> None:
@@ -136,6 +148,8 @@ def _show(
 
     if format == "json":
         whole = result.to_dict() | {"failed": failed}
+        if corrected:
+            whole["corrections"] = [found.to_dict() for found in corrected]
         if ties:
             whole["ties"] = document.ties(result, per_query=per_query)
         if per_query:
