@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -210,7 +210,7 @@ def judge_of(given: dict[str, Any]) -> Judge:
                     f"--{option.replace('_', '-')} is an option of {other}; the judge is {name}"
                 )
     if name == "llm":
-        options["notify"] = lambda text: click.echo(text, err=True)
+        options["notify"] = _waits()
         if "model" not in options and "model=" not in spec:
             raise InputError(
                 "no model is named", hint="for example --model gpt-5-mini, or --judge recorded"
@@ -237,6 +237,22 @@ def _calibrated(asked: Judge, given: dict[str, Any]) -> Judge:
         err=True,
     )
     return asked.with_thresholds(cuts)
+
+
+def _waits() -> Callable[[str], None]:
+    """Shows a countdown in one line of a terminal; elsewhere, a line at the start of each wait."""
+    import sys
+
+    shown: list[str] = []
+
+    def show(text: str) -> None:
+        if sys.stderr.isatty():
+            click.echo(f"\r\x1b[K{text}", nl=False, err=True)
+        elif text and not shown:
+            click.echo(text, err=True)
+        shown[:] = [text] if text else []
+
+    return show
 
 
 @contextmanager
