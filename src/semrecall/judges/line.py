@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import os
 import time
 import warnings
 from collections.abc import Mapping
@@ -92,9 +93,10 @@ class Line:
             heard = Heard(Status.TIMEOUT, message=f"no reply within {self._timeout:g} s")
             return Came(heard, time.perf_counter() - start)
         except self._http.ClientConnectorError as error:
-            heard = Heard(Status.CONNECTION, message=_plain(error))
-            seconds = time.perf_counter() - start
-            return Came(self._hide(heard), seconds, sent=False, reached=False)
+            number = error.os_error.errno
+            words = os.strerror(number) if number and number > 0 else _plain(error.os_error)
+            heard = Heard(Status.CONNECTION, message=words.lower())
+            return Came(heard, time.perf_counter() - start, sent=False, reached=False)
         except (self._http.ClientError, OSError) as error:
             heard = Heard(Status.CONNECTION, message=_plain(error))
             return Came(self._hide(heard), time.perf_counter() - start)

@@ -190,9 +190,13 @@ class LLMJudge(Judge):
         counts, found = self.counts, []
         if checked := counts["order checked"]:
             disputed = counts["order disputed"]
-            found.append(
-                f"{plural(checked, 'document')} judged in two orders (seed {self.seed}): "
+            changed = (
                 f"{share(disputed / checked)} changed their label and were judged singly"
+                if disputed
+                else "none changed its label"
+            )
+            found.append(
+                f"{plural(checked, 'document')} judged in two orders (seed {self.seed}): {changed}"
             )
         if cut := counts["input cut"]:
             found.append(
@@ -215,11 +219,7 @@ class LLMJudge(Judge):
             )
         if count := counts["unknown ids"]:
             found.append(f"{plural(count, 'reply', 'replies')} named documents that were not asked")
-        if self._manner is not None and self._manner != self.wire.manner(self.base_url):
-            found.append(
-                f"the endpoint is asked in the form {self._manner.form!r}{self._dropped()}"
-            )
-        return found
+        return [*found, *self._about_manner()]
 
     def count(self, reply: Reply) -> None:
         """Take note of a reply, for `remarks`."""
@@ -227,9 +227,19 @@ class LLMJudge(Judge):
             self.counts[reply.status] += 1
         self.counts["input cut"] += any("input cut" in a.flags for a in reply.answers)
 
-    def _dropped(self) -> str:
-        names = sorted(self._manner.dropped) if self._manner else []
-        return f", and takes no {', '.join(names)}" if names else ""
+    def _about_manner(self) -> list[str]:
+        """What the endpoint does not take of what was asked for."""
+        if self._manner is None:
+            return []
+        found = []
+        if self._manner.form != self.wire.forms[0]:
+            found.append(
+                "the endpoint takes no schema of replies; it is asked in the form "
+                f"{self._manner.form!r}"
+            )
+        if lost := sorted(self._manner.dropped - set(self.wire.limits)):
+            found.append(f"the endpoint takes no {', '.join(lost)}; it was left out")
+        return found
 
     # -- what a session asks of it -----------------------------------------------------------------
 
