@@ -697,6 +697,30 @@ def test_windows_give_the_best_of_their_labels(server: ChatServer) -> None:
     assert (found["d1"].grade, found.count) == (3, 1)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"context_tokens": 6000, "long_documents": "windows"},
+        {"docs_per_call": 2, "order_check": 1.0},
+    ],
+)
+def test_what_was_half_judged_is_taken_up_again(
+    server: ChatServer, options: dict[str, Any]
+) -> None:
+    """One window, or one of two orders, is no answer yet: the next run does not wait for it."""
+    about = questions(f"{'words of many kinds ' * 4000} grade:1", "grade:1")
+    if "docs_per_call" in options:
+        about = questions("a grade:1", "grade:1")
+    server.script([])
+    with Ledger(None) as ledger:
+        first = LLMJudge("m", base_url=server.url, concurrency=1, max_requests=1, **options)
+        with pytest.raises(Stopped):
+            ask(first, about, ledger)
+        judge = LLMJudge("m", base_url=server.url, **options)
+        kept = ask(judge, about, ledger)
+    assert [k.grade for k in kept.values()] == [1, 1]
+
+
 def test_a_window_that_fails_leaves_the_document_without_a_grade(server: ChatServer) -> None:
     filler = "words of many kinds " * 2000
     options = {"context_tokens": 6000, "long_documents": "windows", "scale": "graded"}
