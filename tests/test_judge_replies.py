@@ -115,6 +115,7 @@ def test_a_legal_label_beside_an_illegal_one() -> None:
         # or ends the reason, and the object, too early
         '{"reason": "it says ", "label": 1} and so on", "label": 0}',
         '{"reason": "it says ", "label": 1} }", "label": 0}',
+        '{"reason": "it says ", "label": 1} and so on"}',
         # a reply that was cut
         '{"reason": "it says {"label": 1}',
         # several objects that differ
