@@ -32,6 +32,7 @@ _WHITE = " \t\r\n"
 _THOUGHT_END = re.compile(r"</(?:think|thinking|reasoning)>", re.IGNORECASE)
 _THOUGHT_START = re.compile(r"<(?:think|thinking|reasoning)>", re.IGNORECASE)
 _FENCE_MARK = re.compile(r"(?:```|~~~)[\w-]*")
+_STARTS_JSON = re.compile(r"\[|\{[ \t\r\n]*[\"}]")
 #: The start of an object, well formed or not, as opposed to a brace in prose.
 _LOOKS_LIKE_OBJECT = re.compile(r"\{\s*(?:[\"'`\\\u2018-\u201f«‹]|\w+\s*[:=])")
 #: What is left over when a model's reason held a quotation mark, and its object ended too early.
@@ -201,7 +202,8 @@ def _objects(text: str) -> tuple[list[tuple[Any, int, int]], int, str, bool]:
 
 def _decode(text: str, at: int) -> tuple[Any, int, int] | None:
     """The JSON object or list that starts at a place, with its start and end."""
-    if text[at : at + 1] not in ("{", "["):
+    # A failed attempt costs time in proportion to the whole text.
+    if not _STARTS_JSON.match(text, at):
         return None
     try:
         value, end = _DECODER.raw_decode(text, at)
