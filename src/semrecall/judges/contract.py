@@ -74,7 +74,7 @@ _PASSING = frozenset(
 
 @dataclass(frozen=True)
 class Scale:
-    """The grades (numbers) a judge may give, and what each means. `relevant`: the lowest that counts."""
+    """The grades (numbers) of a judge, and what each means. `relevant`: the lowest that counts."""
 
     meanings: Mapping[Any, str]
     relevant: float = 1
