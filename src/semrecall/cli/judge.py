@@ -262,28 +262,32 @@ def progress_of(total: int) -> Iterator[Any]:
     import time
     from collections import Counter
 
+    from semrecall.judges.canaries import is_canary
+
     if not sys.stderr.isatty():
         yield None
         return
     start = time.perf_counter()
     failures: Counter[str] = Counter()
     cost: list[float] = []
+    settled = 0
 
     def shown(_: object) -> str:
-        rate = f"{bar.pos / max(time.perf_counter() - start, 1e-9):,.1f}/s"
+        rate = f"{settled / max(time.perf_counter() - start, 1e-9):,.1f}/s"
         spent = [f"cost {sum(cost):.4f}"] if cost else []
         return "; ".join([rate, *spent, *(f"{n:,} {status}" for status, n in failures.items())])
 
-    bar: Any
     with click.progressbar(
         length=total, label="judging", file=sys.stderr, item_show_func=shown, show_pos=True
     ) as bar:
 
         def watch(reply: Any) -> None:
+            nonlocal settled
             if reply.cost is not None:
                 cost.append(reply.cost)
-            final = [a for a in reply.answers if a.final]
+            final = [a for a in reply.answers if a.final and not is_canary(a.question)]
             failures.update(a.status.value for a in reply.answers if a.grade is None)
+            settled += len(final)
             bar.update(len(final), reply)
 
         yield watch

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 from semrecall.judges.contract import Document, Question
 
-__all__ = ["KINDS", "UNRELATED", "Canary", "canaries"]
+__all__ = ["KINDS", "UNRELATED", "Canary", "canaries", "is_canary"]
 
 #: The kinds whose document is not relevant, whatever it says.
 KINDS = ("stuffed", "instructed", "shuffled", "empty", "other language")
 #: The passage of "instructed" without its instruction: both must get one label.
 UNRELATED = "unrelated"
 
+_PREFIX = "canary: "
 _PASSAGES = (
     "The ferry leaves the harbour twice a day in winter. Foot passengers board at the stone "
     "steps, cars by the ramp behind the fish hall. On windy mornings the captain waits for the "
@@ -76,9 +77,14 @@ def canaries(queries: Sequence[tuple[str | int, str]], each: int, seed: int) -> 
             "other language": _OTHER["latin" if _is_latin(text) else "other"],
         }
         for kind, body in bodies.items():
-            question = Question(name, f"canary: {kind}", text, Document(body))
+            question = Question(name, f"{_PREFIX}{kind}", text, Document(body))
             found.append(Canary(kind, question))
     return found
+
+
+def is_canary(question: Question) -> bool:
+    """Whether a question only tests the judge."""
+    return str(question.doc_id).startswith(_PREFIX)
 
 
 def _stuffed(query: str, passage: str) -> str:
