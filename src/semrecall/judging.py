@@ -21,7 +21,7 @@ from semrecall.judges.contract import Document, Judge, Question, Reply, Status
 from semrecall.judges.ledger import Kept, Ledger
 from semrecall.text import aligned, number, plural, share
 
-__all__ = ["CanaryScore", "Judged", "judge", "questions_of"]
+__all__ = ["CanaryScore", "Judged", "judge", "questions_of", "status_named"]
 
 #: A judge that fails more of its canaries than this leaves is not to be trusted.
 _FLOOR = 0.8
@@ -156,6 +156,7 @@ def judge(
     again: Collection[Status | str] = (),
     canaries: int = 0,
     seed: int = 0,
+    known_only: bool = False,
     watch: Watch | None = None,
 ) -> Judged:
     """What a judge says of pairs of query and document.
@@ -169,7 +170,8 @@ def judge(
     repeat: how often each pair is asked; the label most often given counts, and a tie is none.
     again: statuses without a grade to ask once more, e.g. ["unparsed"].
     canaries: of each kind so many pairs of known label are asked as well.
-    seed: of the canaries. watch: is shown every reply after it is kept.
+    seed: of the canaries. known_only: ask nothing, and give what the ledger holds.
+    watch: is shown every reply after it is kept.
 
     Pairs without a grade stay in the judgments, with their status as the reason; they are never
     0. Raises MismatchError where texts are missing, Stopped when the judge had to stop.
@@ -178,13 +180,16 @@ def judge(
         raise InputError(f"repeat is {repeat}, canaries is {canaries}; expected at least 1 and 0")
     found = read_pairs(pairs, k=k) if isinstance(pairs, str | Path) else Pairs.of(pairs, k=k)
     questions = questions_of(found, corpus, queries, needed=judge.reads_texts)
-    statuses = [_status(name) for name in again]
+    statuses = [status_named(name) for name in again]
     tally = _Tally(watch)
     book = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
     try:
-        score = _canary_score(judge, questions, canaries, seed, book, tally)
         asked = [_repeated(q, n) for q in questions for n in range(repeat)]
-        kept = ask(judge, asked, book, again=statuses, watch=tally)
+        if known_only:
+            score, kept = None, book.kept(book.enlist(judge), map(judge.key, asked))
+        else:
+            score = _canary_score(judge, questions, canaries, seed, book, tally)
+            kept = ask(judge, asked, book, again=statuses, watch=tally)
     finally:
         if book is not ledger:
             book.close()
@@ -225,7 +230,8 @@ def _repeated(question: Question, repeat: int) -> Question:
     return replace(question, repeat=repeat) if repeat else question
 
 
-def _status(name: Status | str) -> Status:
+def status_named(name: Status | str) -> Status:
+    """A status without a grade, by its name; InputError for others."""
     known = [s for s in Status if s is not Status.SETTLED]
     if name not in known:
         raise InputError(

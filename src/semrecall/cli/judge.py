@@ -11,6 +11,7 @@ import click
 from semrecall.cli.outputs import OutputPath, WritingCommand
 
 if TYPE_CHECKING:
+    from semrecall.data import Pairs
     from semrecall.judges import Judge, Question
     from semrecall.judging import Judged
 
@@ -127,13 +128,18 @@ def judge_options(command: Any) -> Any:
     "--ledger", type=click.Path(dir_okay=False), default="semrecall.ledger", show_default=True,
     help="Where every answer is kept; what it holds is not asked again.",
 )  # fmt: skip
+@click.option(
+    "--batch", "step", type=click.Choice(["submit", "poll", "collect"]),
+    help="By the endpoint's batches, at about half the price, within a day: hand in the pairs, "
+    "ask how far they are, or take the answers; the other options stay the same.",
+)  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Say what it would take, and ask nothing.")
 @click.option(
     "-o", "--output", type=OutputPath(dir_okay=False),
     help="Where the labels go: .parquet, .jsonl, .csv, qrels (.txt); JSON lines on stdout if "
     "absent.",
 )  # fmt: skip
-def command(pairs: str, output: str | None, dry_run: bool, **given: Any) -> None:
+def command(pairs: str, output: str | None, dry_run: bool, step: str | None, **given: Any) -> None:
     """Say which documents are relevant to which queries.
 
     PAIRS is a truth, a run, a pool, or a list of query_id and doc_id. Each pair is asked once;
@@ -148,7 +154,7 @@ def command(pairs: str, output: str | None, dry_run: bool, **given: Any) -> None
 
     Exit status 3: stopped before the end (a cap, a quota); run again to go on.
     """
-    from semrecall.formats import read_pairs, write
+    from semrecall.formats import read_pairs
     from semrecall.judges import Ledger
     from semrecall.judging import judge, questions_of
 
@@ -159,6 +165,11 @@ def command(pairs: str, output: str | None, dry_run: bool, **given: Any) -> None
     if dry_run:
         questions = questions_of(found, given["corpus"], given["queries"], needed=asked.reads_texts)
         _estimate(asked, questions, given["ledger"], given["repeat"])
+        return
+    if step:
+        done = _batch(step, found, asked, given, output)
+        if done is not None:
+            _write(done, output)
         return
     with Ledger(given["ledger"]) as ledger, progress_of(len(found) * given["repeat"]) as watch:
         try:
@@ -176,6 +187,13 @@ def command(pairs: str, output: str | None, dry_run: bool, **given: Any) -> None
             )
         finally:
             asked.close()
+    _write(done, output)
+
+
+def _write(done: Judged, output: str | None) -> None:
+    """Labels to the file or stdout, what there is to know of them to stderr."""
+    from semrecall.formats import write
+
     if output:
         write(done.judgments, output)
     else:
@@ -183,6 +201,62 @@ def command(pairs: str, output: str | None, dry_run: bool, **given: Any) -> None
     click.echo(str(done), err=True)
     if output:
         click.echo(f"\nwrote {len(done.judgments):,} labels to {output}", err=True)
+
+
+def _batch(
+    step: str, found: Pairs, asked: Judge, given: dict[str, Any], output: str | None
+) -> Judged | None:
+    """One step of judging by batches; after collecting, the labels there are."""
+    from dataclasses import replace
+
+    from semrecall.errors import InputError
+    from semrecall.judges import Ledger
+    from semrecall.judges.batch import collect, poll, submit
+    from semrecall.judges.llm import LLMJudge
+    from semrecall.judging import judge, questions_of
+
+    if not isinstance(asked, LLMJudge):
+        raise InputError(f"--batch is for language models; the judge is {asked.name}")
+    if output and step != "collect":
+        raise InputError(f"--batch {step} has no labels to write yet; leave -o for collect")
+    texts = {"corpus": given["corpus"], "queries": given["queries"]}
+    with Ledger(given["ledger"]) as ledger:
+        if step == "poll":
+            _show_batches(poll(asked, ledger))
+            return None
+        questions = questions_of(found, texts["corpus"], texts["queries"])
+        every = [replace(q, repeat=n) for q in questions for n in range(given["repeat"])]
+        if step == "submit":
+            _show_batches(submit(asked, every, ledger, again=_statuses(given["again"])))
+            return None
+        brought = collect(asked, ledger, every)
+        _show_batches(brought.batches)
+        for count, what in (
+            (brought.waiting, "pairs are still out"),
+            (brought.unanswered, "pairs came back without an answer; submit them again"),
+        ):
+            if count:
+                click.echo(f"{count:,} {what}", err=True)
+        return judge(found, asked, **texts, ledger=ledger, repeat=given["repeat"], known_only=True)
+
+
+def _statuses(names: tuple[str, ...]) -> list[Any]:
+    from semrecall.judging import status_named
+
+    return [status_named(name) for name in names]
+
+
+def _show_batches(batches: Any) -> None:
+    for batch in batches:
+        counts = ", ".join(f"{count:,} {name}" for name, count in batch.counts.items())
+        said = "; ".join(filter(None, [counts, batch.message]))
+        click.echo(
+            f"{batch.id}: {batch.state}, {batch.requests:,} requests"
+            + (f" ({said})" if said else ""),
+            err=True,
+        )
+    if not batches:
+        click.echo("no batches", err=True)
 
 
 def judge_of(given: dict[str, Any]) -> Judge:
