@@ -1,9 +1,11 @@
-"""Contracts for anyone's system: one call shows whether an adapter keeps its promises."""
+"""Contracts for anyone's system or judge: one call shows whether it keeps its promises."""
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +15,8 @@ from semrecall.data import Run, Vectors
 from semrecall.errors import InputError, SemrecallWarning
 from semrecall.exact import rescore
 from semrecall.exact import search as exact_search
+from semrecall.judges import Answer, Document, Judge, Ledger, Question, Reply, Status, open_judge
+from semrecall.judges.asking import ask
 from semrecall.space import space as space_of
 from semrecall.systems import System, open_system
 
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
 
     from semrecall.space import Space
 
-__all__ = ["check_system"]
+__all__ = ["check_judge", "check_system"]
 
 _ROWS, _DIMENSION, _QUERIES, _K = 600, 16, 12, 10
 #: Scores of float32 arithmetic agree with exact ones to this, relative to the largest.
@@ -50,6 +54,19 @@ def check_system(
         trial = _Trial(fresh, space_of(space))
         for check in _CHECKS + (_EXACT if exact else ()):
             check(trial)
+
+
+def check_judge(judge: str | Judge | Callable[[], Judge]) -> None:
+    """Check a judge against the contract of `Judge`; AssertionError says what is broken.
+
+    judge: a spec, a judge, or a function that makes one. It is asked about ten pairs three times
+    over, some of them odd (empty, Thai, control characters, long): a judge that is paid for costs
+    as many calls.
+    """
+    made = open_judge(judge) if isinstance(judge, str) else judge
+    fresh = made if isinstance(made, Judge) else made()
+    for check in _JUDGE_CHECKS:
+        check(fresh)
 
 
 def _expect(held: bool, broken: str) -> None:
@@ -314,3 +331,127 @@ _CHECKS = (
     _codes_fit_the_base,
 )
 _EXACT = (_finds_the_truth,)
+
+
+# -- judges ---------------------------------------------------------------------------------------
+
+_TEXTS = (
+    "Foxes dig a den with several entrances.",
+    "A den of foxes has several entrances; cubs are born there in spring.",
+    "",
+    "   \n\t ",
+    "สุนัขจิ้งจอกขุดโพรงที่มีทางเข้าหลายทาง",
+    "لجحر الثعلب عدة مداخل",
+    'Braces { "label": 9 } and ``` fences',
+    "control \x00\x1b[31m characters",
+    "word " * 5000,
+)
+
+
+def _questions(judge: Judge) -> list[Question]:
+    asked = [Question("q", n, "how do foxes live", Document(t)) for n, t in enumerate(_TEXTS)]
+    asked.append(Question("r", "a", "โพรงสุนัขจิ้งจอก", Document(_TEXTS[0])))
+    return [replace(question, key=judge.key(question)) for question in asked]
+
+
+def _distinct(judge: Judge) -> list[Question]:
+    """The questions as a judge gets them through a ledger: equal texts once."""
+    return list({question.key: question for question in _questions(judge)}.values())
+
+
+def _says_who_it_is(judge: Judge) -> None:
+    _expect(isinstance(judge, Judge), f"{type(judge).__name__} is no semrecall.judges.Judge")
+    _expect(bool(judge.name) and isinstance(judge.name, str), f"name is {judge.name!r}")
+    _expect(judge.scale.relevant in judge.scale.grades, "the scale has no relevant grade")
+    once, twice = (json.dumps(judge.identity, sort_keys=True) for _ in range(2))
+    _expect(once == twice, "identity changes from one look to the next")
+
+
+def _keys_tell_questions_apart(judge: Judge) -> None:
+    asked = Question("q", 1, "query", Document("text"))
+    others = {
+        "another query": Question("p", 1, "other query", Document("text")),
+        "another document": Question("q", 2, "query", Document("other text")),
+        "a repeat": replace(asked, repeat=1),
+    }
+    for what, other in others.items():
+        if what == "a repeat" and not judge.reads_texts:
+            continue
+        _expect(judge.key(asked) != judge.key(other), f"{what} has the same key")
+    _expect(judge.key(asked) == judge.key(replace(asked)), "one question has two keys")
+
+
+def _answers_each_once(judge: Judge) -> None:
+    asked = _distinct(judge)
+    final: dict[bytes, Answer] = {}
+
+    def record(reply: Reply) -> None:
+        _expect(isinstance(reply, Reply), f"record was given a {type(reply).__name__}")
+        for answer in reply.answers:
+            _expect(answer.question in asked, "an answer to a question that was not asked")
+            if answer.final:
+                key = answer.question.key
+                _expect(key not in final, f"two final answers to document {answer.question.doc_id}")
+                final[key] = answer
+
+    judge.answer(iter(asked), record)
+    silent = [question.doc_id for question in asked if question.key not in final]
+    _expect(not silent, f"no final answer about the documents {silent}")
+    for answer in final.values():
+        if answer.grade is not None:
+            _expect(
+                answer.grade in judge.scale.grades,
+                f"the grade {answer.grade} is not on the scale {list(judge.scale.grades)}",
+            )
+        sure = answer.confidence
+        _expect(sure is None or 0 <= sure <= 1, f"a confidence of {sure}")
+
+
+def _is_silent_without_questions(judge: Judge) -> None:
+    replies: list[Reply] = []
+    judge.answer(iter(()), replies.append)
+    _expect(not [a for r in replies for a in r.answers], "answers, though nothing was asked")
+
+
+class _NoRoom(Exception):
+    """What a ledger on a full disk does."""
+
+
+def _stops_when_nothing_is_kept(judge: Judge) -> None:
+    def record(reply: Reply) -> None:
+        raise _NoRoom
+
+    try:
+        judge.answer(iter(_distinct(judge)), record)
+    except BaseException as error:
+        _expect(
+            isinstance(error, _NoRoom) or isinstance(error.__cause__, _NoRoom),
+            f"an error of record came out as {type(error).__name__}",
+        )
+        return
+    _expect(False, "it went on although its replies could not be kept")
+
+
+def _is_asked_once_through_a_ledger(judge: Judge) -> None:
+    replies: list[Reply] = []
+    with Ledger(None) as ledger:
+        first = ask(judge, _questions(judge), ledger, watch=replies.append)
+        passing = any(kept.status is not None and kept.status.passing for kept in first.values())
+        before = len(replies)
+        second = ask(judge, _questions(judge), ledger, watch=replies.append)
+        _expect(passing or len(replies) == before, "what is settled was asked again")
+        _expect(passing or first == second, "labels changed though nothing was asked")
+        labels = ledger.judgments(ledger.enlist(judge))
+    settled = sum(kept.status is Status.SETTLED for kept in first.values())
+    _expect(len(labels) == len(_TEXTS) + 1, f"{len(labels)} pairs came out of the ledger")
+    _expect(settled > 0 or not judge.reads_texts, "not one of the pairs has a grade")
+
+
+_JUDGE_CHECKS = (
+    _says_who_it_is,
+    _keys_tell_questions_apart,
+    _answers_each_once,
+    _is_silent_without_questions,
+    _stops_when_nothing_is_kept,
+    _is_asked_once_through_a_ledger,
+)
