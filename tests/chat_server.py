@@ -347,10 +347,12 @@ def _saying(make: Any, **fields: Any) -> Any:
 
 
 def _failing(status: int, message: str, **fields: Any) -> Any:
-    """A fault that is an HTTP error; "after" of the rule is its Retry-After."""
+    """A fault that is an HTTP error; "after" of the rule is its Retry-After, "location" where it
+    redirects to."""
 
     async def fault(call: _Call, rule: Rule, state: _State) -> Any:
-        headers = {"retry-after": str(rule["after"])} if "after" in rule else {}
+        names = {"after": "retry-after", "location": "location"}
+        headers = {names[part]: str(rule[part]) for part in names if part in rule}
         said = rule.get("message", message)
         return _error(rule.get("status", status), said, headers, **fields)
 

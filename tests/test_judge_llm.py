@@ -408,7 +408,8 @@ def test_a_refused_request_is_sent_once(server: ChatServer, fault: str) -> None:
 
 
 def test_a_redirect_is_not_followed(server: ChatServer) -> None:
-    found = asked(server, [{"do": "bad_request", "status": 307}], many(5))
+    rule = {"do": "bad_request", "status": 307, "location": f"{server.url}/chat/completions"}
+    found = asked(server, [rule], many(5))
     assert isinstance(found.error, JudgeFault)
     assert "redirects" in str(found.error)
     assert found.count == 1
@@ -631,6 +632,11 @@ def test_from_several_threads(server: ChatServer) -> None:
 
 def test_calls_in_flight(server: ChatServer) -> None:
     found = asked(server, [], many(60), settings={"latency": 0.03}, concurrency=7)
+    assert found.log["max_in_flight"] == 7
+
+
+def test_all_go_on_together_after_the_probe(server: ChatServer) -> None:
+    found = asked(server, [], many(8), settings={"latency": 0.05}, concurrency=8)
     assert found.log["max_in_flight"] == 7
 
 
