@@ -162,7 +162,7 @@ def _checked_start(path: Path, data: Text) -> Text:
 
 
 def text_blocks(
-    path: Path, size: int = 1 << 22, spare: list[bytearray] | None = None
+    path: Path, size: int = 1 << 21, spare: list[bytearray] | None = None
 ) -> Iterator[bytearray]:
     """The text of a file as UTF-8 bytes like `read_text`, in blocks of whole lines.
 
