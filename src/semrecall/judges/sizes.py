@@ -56,11 +56,13 @@ _SCRIPTS = (
     (0x10000, 1.00, 4.00),  # emoji, rare scripts
 )
 _STARTS = np.array([start for start, _, _ in _SCRIPTS], dtype=np.uint32)
-_LOW = np.array([low for _, low, _ in _SCRIPTS])
-_HIGH = np.array([high for _, _, high in _SCRIPTS])
+# In hundredths of a token, so that sums are exact.
+_LOW = np.array([round(100 * low) for _, low, _ in _SCRIPTS])
+_HIGH = np.array([round(100 * high) for _, _, high in _SCRIPTS])
+_LARGEST = int(_HIGH.max())
 #: Line breaks and tabs are two characters in JSON and often one token.
 _BREAKS = (9, 10, 13)
-_BREAK_HIGH = 1.5
+_BREAK_HIGH = 150
 
 _ELLIPSIS = " [...] "
 #: Windows share this part of their length, so that a sentence at the edge is whole in one of them.
@@ -89,8 +91,8 @@ def estimate_tokens(text: str) -> tuple[int, int]:
     if not text:
         return (0, 0)
     codes = _codes(text)
-    low = _LOW[_script(codes)].sum()
-    return max(int(low), 1), int(np.ceil(_weights(codes).sum()))
+    low, high = int(_LOW[_script(codes)].sum()), int(_weights(codes).sum())
+    return max(low // 100, 1), -(-high // 100)
 
 
 def fit(text: str, room_tokens: int, policy: str = "head-tail") -> Fitted:
@@ -108,15 +110,18 @@ def fit(text: str, room_tokens: int, policy: str = "head-tail") -> Fitted:
             hint="the prompt and the reply take up the context: raise --context-tokens or lower "
             "--max-tokens",
         )
-    sums = np.concatenate([[0.0], np.cumsum(_weights(_codes(text)))])
-    if sums[-1] <= room_tokens:
+    room = 100 * room_tokens
+    sums = np.concatenate([[0], np.cumsum(_weights(_codes(text)))])
+    if sums[-1] <= room:
         return Fitted((text,))
     if policy == "windows":
-        return Fitted(tuple(_windows(text, sums, room_tokens)))
-    return Fitted((_CUTS[policy](text, sums, float(room_tokens)),), cut=True)
+        return Fitted(tuple(_windows(text, sums, room)))
+    part = _CUTS[policy](text, sums, room)
+    return Fitted((part,), cut=part != text)
 
 
-_Sums = npt.NDArray[np.float64]
+#: What stands before each character, in hundredths of a token.
+_Sums = npt.NDArray[np.int64]
 
 
 def _codes(text: str) -> npt.NDArray[np.uint32]:
@@ -128,18 +133,18 @@ def _script(codes: npt.NDArray[np.uint32]) -> npt.NDArray[np.intp]:
 
 
 def _weights(codes: npt.NDArray[np.uint32]) -> _Sums:
-    """Tokens of each character at most."""
+    """Hundredths of a token of each character at most."""
     weights = _HIGH[_script(codes)]
     weights[np.isin(codes, _BREAKS)] = _BREAK_HIGH
     return weights
 
 
-def _head(text: str, sums: _Sums, room: float) -> str:
+def _head(text: str, sums: _Sums, room: int) -> str:
     return text[: _end(text, sums, 0, room)]
 
 
-def _tail(text: str, sums: _Sums, room: float) -> str:
-    start = int(np.searchsorted(sums, sums[-1] - room, side="left"))
+def _tail(text: str, sums: _Sums, room: int) -> str:
+    start = min(int(np.searchsorted(sums, sums[-1] - room, side="left")), len(text) - 1)
     blank = text.find(" ", start, start + int(_BACK * (len(text) - start)))
     start = blank + 1 if blank >= 0 else start
     while start < len(text) and _joins(text[start]):
@@ -147,33 +152,33 @@ def _tail(text: str, sums: _Sums, room: float) -> str:
     return text[start:]
 
 
-def _head_tail(text: str, sums: _Sums, room: float) -> str:
-    half = (room - estimate_tokens(_ELLIPSIS)[1]) / 2
-    if half < 1:
+def _head_tail(text: str, sums: _Sums, room: int) -> str:
+    half = (room - 100 * estimate_tokens(_ELLIPSIS)[1]) // 2
+    if half < _LARGEST:  # no room for two ends
         return _head(text, sums, room)
     return _head(text, sums, half) + _ELLIPSIS + _tail(text, sums, half)
 
 
-_CUTS: dict[str, Callable[[str, _Sums, float], str]] = {
+_CUTS: dict[str, Callable[[str, _Sums, int], str]] = {
     "head": _head,
     "tail": _tail,
     "head-tail": _head_tail,
 }
 
 
-def _windows(text: str, sums: _Sums, room: float) -> list[str]:
+def _windows(text: str, sums: _Sums, room: int) -> list[str]:
     found, start = [], 0
     while True:
         end = _end(text, sums, start, room)
         found.append(text[start:end])
         if end >= len(text):
             return found
-        back = _end(text, sums, start, (1 - _OVERLAP) * room)
+        back = _end(text, sums, start, int((1 - _OVERLAP) * room))
         # A character may be larger than the room: it stands alone.
         start = back if start < back < end else end
 
 
-def _end(text: str, sums: _Sums, start: int, room: float) -> int:
+def _end(text: str, sums: _Sums, start: int, room: int) -> int:
     """Where a piece that starts there and fits ends."""
     end = int(np.searchsorted(sums, sums[start] + room, side="right")) - 1
     if end >= len(text):
