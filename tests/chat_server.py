@@ -57,7 +57,9 @@ class ChatServer:
             self._start_thread()
         else:
             command = [sys.executable, str(Path(__file__).resolve()), json.dumps(self._settings)]
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            self._process = subprocess.Popen(
+                [*command, "--until-eof"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
             assert self._process.stdout is not None
             self.port = int(self._process.stdout.readline())
         self.url = f"http://127.0.0.1:{self.port}/v1"
@@ -71,7 +73,9 @@ class ChatServer:
         self._process.kill()
         self._process.wait()
         assert self._process.stdout is not None
+        assert self._process.stdin is not None
         self._process.stdout.close()
+        self._process.stdin.close()
 
     def log(self) -> dict[str, Any]:
         """count, max_in_flight, cpu_seconds, and requests (each a dict, in order of arrival)."""
@@ -487,13 +491,19 @@ async def _serve(settings: dict[str, Any]) -> tuple[web.AppRunner, int]:
     return runner, int(runner.addresses[0][1])
 
 
-async def _run(settings: dict[str, Any]) -> None:
+async def _run(settings: dict[str, Any], until_eof: bool) -> None:
+    """Serve for ever, or until the process that started this one is gone."""
     _, port = await _serve(settings)
     print(port, flush=True)
-    await asyncio.Event().wait()
+    if until_eof:
+        await asyncio.to_thread(sys.stdin.read)
+    else:
+        await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("settings", type=json.loads)
-    asyncio.run(_run(parser.parse_args().settings))
+    parser.add_argument("--until-eof", action="store_true")
+    options = parser.parse_args()
+    asyncio.run(_run(options.settings, options.until_eof))
