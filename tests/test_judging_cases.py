@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import semrecall as sr
-from semrecall.judges import Document, Question, open_judge
 from semrecall.cli.tables import json_text
+from semrecall.judges import Document, Question, open_judge
 from semrecall.judges.function import FunctionJudge
 from semrecall.judging import judge
 

@@ -27,6 +27,7 @@ _OF_LLM = {
     "reason": "reason",
     "ask_confidence": "confidence",
     "docs_per_call": "docs_per_call",
+    "order_check": "order_check",
     "max_tokens": "max_tokens",
     "timeout": "timeout_seconds",
     "concurrency": "concurrency",
@@ -69,6 +70,10 @@ JUDGE_OPTIONS = (
         help="Record the probability of the label where the endpoint gives it.",
     ),
     click.option("--docs-per-call", type=click.IntRange(min=1), help="Documents in one call."),
+    click.option(
+        "--order-check", type=float,
+        help="Share of calls about several documents that are made in two orders.  [default: 0.1]",
+    ),
     click.option("--temperature", type=float, help="Of sampling.  [default: 0]"),
     click.option("--max-tokens", type=click.IntRange(min=1), help="Of one reply."),
     click.option("--timeout", type=float, help="Seconds to wait for a reply."),
