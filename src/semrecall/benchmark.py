@@ -17,6 +17,7 @@ from semrecall.errors import InputError, MismatchError, SemrecallWarning, System
 from semrecall.exact import query_reasons, rescore
 from semrecall.exact import search as exact_search
 from semrecall.formats import queries_of, vectors_of
+from semrecall.space import L2
 from semrecall.systems import Counters, System, open_system
 from semrecall.text import plural
 
@@ -54,17 +55,20 @@ def search(
     latency_queries: int = 300,
     rescore_base: Any = None,
     name: str | None = None,
-    filters: Sequence[Any] | None = None,
+    filters: Sequence[Any] | Mapping[Any, Any] | None = None,
+    texts: Sequence[str] | Mapping[Any, str] | None = None,
     **settings: Any,
 ) -> tuple[Run, Cost]:
     """Search a built system with one setting; what it found, and what that cost.
 
-    queries: Vectors, an array (n, d) or a path. query_ids: (n,), in place of those of `queries`.
+    queries: Vectors, an array (n, d) or a path; None for a system that is asked in text. query_ids:
+        (n,), in place of those of `queries`.
     repeats: how often the batch is searched at most; times are the median.
     latency_queries: how many queries at most, spread evenly, are searched once more alone. Both
         stop early when 10 seconds have gone by.
     rescore_base: the base (Vectors, array or path); then scores are exact, recomputed in float64.
-    filters: (n,) a filter for each query in the system's own language, or None.
+    filters: (n,) a filter for each query in the system's own language, or None. texts: (n,) the
+        queries as text, for a system that is asked so. Both may be given by query id.
     settings: search knobs, for this search only.
 
     The run has one row per query; a query that cannot be searched (NaN, infinite, or zero under
@@ -76,7 +80,8 @@ def search(
     Raises InputError for unknown settings and k < 1, MismatchError for another dimension, and
     SystemFault when the system answers against its contract.
     """
-    asked = _asked(system, queries, query_ids, k, settings, filters)
+    given = _Given(queries, query_ids, filters, texts)
+    asked = _asked(system, given, k, settings)
     rows = np.flatnonzero([not reason for reason in asked.reasons])
     if len(rows) < len(asked.reasons):
         _warn(asked.reasons)
@@ -92,6 +97,8 @@ def search(
     title = name if name is not None else _title(system, settings)
     run = _run(asked, rows, ids, scores, title)
     if rescore_base is not None:
+        if queries is None:
+            raise InputError("scores cannot be recomputed without query vectors")
         run = rescore(run, vectors_of(rescore_base), asked.queries, system.space)
     return run, _cost(asked, rows, times, latency_queries)
 
@@ -102,7 +109,7 @@ def codes_truth(system: System, queries: Any, k: int, *, query_ids: Any = None) 
     Its loss against the truth is that of quantisation; what the index loses against it is lost
     by the search. Scores are those of the codes. Raises InputError where nothing is quantised.
     """
-    asked = _asked(system, queries, query_ids, k, {})
+    asked = _asked(system, _Given(queries, query_ids), k, {})
     codes = system.codes()
     if codes is None:
         raise InputError(
@@ -126,6 +133,30 @@ def codes_truth(system: System, queries: Any, k: int, *, query_ids: Any = None) 
 
 
 @dataclass(frozen=True)
+class _Given:
+    """The queries as they were given."""
+
+    queries: Any
+    query_ids: Any = None
+    filters: Sequence[Any] | Mapping[Any, Any] | None = None
+    texts: Sequence[str] | Mapping[Any, str] | None = None
+
+    def vectors(self) -> Vectors:
+        """The vectors with their ids; where there are none, one column that says nothing."""
+        if self.queries is None:
+            if self.texts is None:
+                raise InputError("there are no queries: neither vectors nor texts are given")
+            vectors = Vectors.of(np.ones((len(self.texts), 1), dtype=np.float32))
+            if isinstance(self.texts, Mapping) and self.query_ids is None:
+                vectors = Vectors.of(vectors, ids=list(self.texts))
+        else:
+            vectors = queries_of(self.queries)
+        if self.query_ids is not None:
+            vectors = Vectors.of(vectors, ids=ids_of(self.query_ids, what="query ids"))
+        return vectors
+
+
+@dataclass(frozen=True)
 class _Asked:
     """One question to a system: queries, k, settings; and why some queries cannot be asked."""
 
@@ -136,6 +167,7 @@ class _Asked:
     settings: Mapping[str, Any]
     reasons: tuple[str, ...]
     filters: Sequence[Any] | None = None
+    texts: Sequence[str] | None = None
 
     def search(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any] | None]:
         return self.system.search(self.matrix[rows], self.k, **self.settings, **self._given(rows))
@@ -150,17 +182,12 @@ class _Asked:
             given["query_ids"] = self.queries.ids[rows]
         if self.filters is not None:
             given["filters"] = [self.filters[row] for row in rows]
+        if self.system.by_text and self.texts is not None:
+            given["texts"] = [self.texts[row] for row in rows]
         return given
 
 
-def _asked(
-    system: System,
-    queries: Any,
-    query_ids: Any,
-    k: int,
-    settings: Mapping[str, Any],
-    filters: Sequence[Any] | None = None,
-) -> _Asked:
+def _asked(system: System, given: _Given, k: int, settings: Mapping[str, Any]) -> _Asked:
     if not isinstance(system, System):
         raise InputError(
             f"found a {type(system).__name__} to search; expected a system",
@@ -168,22 +195,53 @@ def _asked(
         )
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise InputError(f"k is {k!r}; expected a whole number of at least 1")
-    vectors = queries_of(queries)
-    if query_ids is not None:
-        vectors = Vectors.of(vectors, ids=ids_of(query_ids, what="query ids"))
+    if given.queries is None and not system.by_text:
+        raise InputError(
+            f"{system.spec or type(system).__name__} is asked with vectors",
+            hint="give query vectors, or make them from texts: semrecall.embeddings.embed, --embed",
+        )
+    if given.texts is None and system.by_text:
+        raise InputError(
+            f"{system.spec or type(system).__name__} is asked in text",
+            hint="give the texts of the queries: texts=[...], or --eval-set FILE",
+        )
+    vectors = given.vectors()
     matrix = np.ascontiguousarray(vectors.require_matrix(), dtype=np.float32)
-    if not system.by_query_id and vectors.dimension != system.dimension:
+    tells = system.tells_dimension and not system.by_query_id
+    if tells and given.queries is not None and vectors.dimension != system.dimension:
         raise MismatchError(
             f"queries have {vectors.dimension} dimensions, the system has {system.dimension}",
             hint="were both made by the same model, and are these the right two files?",
         )
     system.turned("search", settings)
+    filters = _by_row(given.filters, vectors, "filters")
     if filters is not None and not system.filtered:
         raise InputError(f"{system.spec or type(system).__name__} takes no filters")
-    if filters is not None and len(filters) != len(matrix):
-        raise InputError(f"{len(filters):,} filters for {len(matrix):,} queries")
-    reasons = tuple(query_reasons(matrix, system.space))
-    return _Asked(system, vectors, matrix, int(k), dict(settings), reasons, filters)
+    texts = _by_row(given.texts, vectors, "texts")
+    reasons = [""] * len(matrix)
+    if not system.by_text:
+        reasons = query_reasons(matrix, system.score_space or L2)
+    return _Asked(
+        system, vectors, matrix, int(k), dict(settings), tuple(reasons), filters, texts
+    )  # fmt: skip
+
+
+def _by_row(
+    given: Sequence[Any] | Mapping[Any, Any] | None, vectors: Vectors, what: str
+) -> Sequence[Any] | None:
+    """What belongs to each query, in the order of the vectors."""
+    if isinstance(given, Mapping):
+        known = {str(name): value for name, value in given.items()}
+        lacking = [name for name in vectors.ids if str(name) not in known]
+        if lacking and what == "texts":
+            raise MismatchError(
+                f"{plural(len(lacking), 'query', 'queries')} of {len(vectors):,} have no text, the "
+                f"first is {lacking[0]!r}"
+            )
+        return [known.get(str(name)) for name in vectors.ids]
+    if given is not None and len(given) != len(vectors):
+        raise InputError(f"{len(given):,} {what} for {len(vectors):,} queries")
+    return given
 
 
 def _warn(reasons: Sequence[str]) -> None:
@@ -219,7 +277,7 @@ def _run(
         documents=ids_of(ids.reshape(-1), what="ids found"),
         offsets=np.concatenate([[0], np.cumsum(lengths)]),
         flat_scores=None if scores is None else np.asarray(scores, dtype=np.float64).reshape(-1),
-        space=asked.system.space,
+        space=asked.system.score_space,
         k=asked.k,
         name=name,
         reasons=asked.reasons if any(asked.reasons) else (),

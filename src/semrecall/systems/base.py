@@ -143,9 +143,14 @@ class System(ABC):
     timed: ClassVar[bool] = True
     #: Whether `search` and `count` are given the ids of the queries as `query_ids`.
     by_query_id: ClassVar[bool] = False
+    #: Whether `search` and `count` are given the texts of the queries as `texts`; vectors that
+    #: come along are not looked at.
+    by_text: bool = False
+    #: Whether `dimension` is known; where it is not, queries of any dimension are handed on.
+    tells_dimension: bool = True
     #: Whether `search`, `count` and `exact` take `filters`: for each query one filter in the
     #: system's own language, or None.
-    filtered: ClassVar[bool] = False
+    filtered: bool = False
 
     spec: str = ""
 
@@ -163,6 +168,11 @@ class System(ABC):
     @abstractmethod
     def space(self) -> Space:
         """The geometry of the scores."""
+
+    @property
+    def score_space(self) -> Space | None:
+        """The geometry of the scores; None where they are of no space, and higher is better."""
+        return self.space
 
     @property
     @abstractmethod
