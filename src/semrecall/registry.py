@@ -1,12 +1,15 @@
-"""Names of systems and judges: name -> "module:object", what else may be meant, which extra.
+"""Names of systems, judges and embedders: name -> "module:object", near names, which extra.
 
-A plug-in adds its own through the entry point groups `semrecall.systems` and `semrecall.judges`.
+A plug-in adds its own through the entry point groups `semrecall.systems`, `semrecall.judges` and
+`semrecall.embedders`.
 """
 
 from __future__ import annotations
 
 import difflib
 import importlib
+import os
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -14,12 +17,16 @@ from typing import Any
 from semrecall.errors import InputError, MissingExtra
 
 __all__ = [
+    "EMBEDDERS",
     "JUDGES",
     "SYSTEMS",
     "Entry",
     "did_you_mean",
+    "embedder_entries",
     "import_extra",
+    "import_object",
     "judge_entries",
+    "load_embedder",
     "load_judge",
     "load_system",
     "split_spec",
@@ -62,6 +69,22 @@ JUDGES: dict[str, Entry] = {
     ),
 }
 
+EMBEDDERS: dict[str, Entry] = {
+    "openai": Entry(
+        "semrecall.embeddings.openai:OpenAIEmbedder", None, "an OpenAI-compatible endpoint"
+    ),
+    "sentence-transformers": Entry(
+        "semrecall.embeddings.sentence_transformers:SentenceTransformersEmbedder",
+        "embeddings",
+        "a model of sentence-transformers, on this machine",
+    ),
+    "python": Entry(
+        "semrecall.embeddings.function:FunctionEmbedder",
+        None,
+        "a Python function: python:module:function",
+    ),
+}
+
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """A hint naming the known names closest to `name`, or all of them when none is close."""
@@ -83,6 +106,31 @@ def import_extra(module: str, extra: str, needed_for: str) -> Any:
         raise MissingExtra(module.split(".")[0], extra, needed_for) from error
 
 
+def import_object(path: str, example: str) -> Any:
+    """What "module:name" names; modules of the working folder are found too.
+
+    The name may have dots: "my_app.search:index.query". Raises InputError, with near names.
+    """
+    module, colon, name = path.partition(":")
+    if not colon or not module or not name:
+        raise InputError(
+            f"{path!r} names no function", hint=f"write module:function, e.g. {example}"
+        )
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found = importlib.import_module(module)
+    except ImportError as error:
+        raise InputError(f"module {module!r} cannot be imported: {error}") from error
+    what = f"module {module!r}"
+    for part in name.split("."):
+        if not hasattr(found, part):
+            public = [n for n in dir(found) if not n.startswith("_")]
+            raise InputError(f"{what} has no {part!r}", hint=did_you_mean(part, public))
+        found, what = getattr(found, part), f"{path!r}: {part}"
+    return found
+
+
 def system_entries() -> dict[str, Entry]:
     """All systems by name: our own, and those that installed packages add."""
     return _with_plugins(SYSTEMS, "semrecall.systems")
@@ -91,6 +139,16 @@ def system_entries() -> dict[str, Entry]:
 def judge_entries() -> dict[str, Entry]:
     """All judges by name: our own, and those that installed packages add."""
     return _with_plugins(JUDGES, "semrecall.judges")
+
+
+def embedder_entries() -> dict[str, Entry]:
+    """All embedders by name: our own, and those that installed packages add."""
+    return _with_plugins(EMBEDDERS, "semrecall.embedders")
+
+
+def load_embedder(name: str) -> Any:
+    """The class of the embedder called `name`; InputError with near names when there is none."""
+    return _load(name, embedder_entries(), "embedder")
 
 
 def load_system(name: str) -> Any:

@@ -14,9 +14,9 @@ from urllib.parse import quote, urlsplit
 from semrecall.errors import JudgeFault, Stopped
 from semrecall.judges.contract import Question, Status
 from semrecall.judges.hearing import Heard, as_dict, shown
-from semrecall.judges.line import is_local
 from semrecall.judges.llm import LLMJudge
 from semrecall.registry import import_extra
+from semrecall.web import is_local
 
 __all__ = ["PLACES", "Batch", "BatchLine", "Place", "Request"]
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
-import os
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from semrecall.errors import InputError, JudgeFault, SemrecallError
 from semrecall.judges.contract import Answer, Judge, Question, Record, Reply, Scale, Status, digest
-from semrecall.registry import did_you_mean
+from semrecall.registry import import_object
 
 __all__ = ["FunctionJudge"]
 
@@ -41,7 +38,11 @@ class FunctionJudge(Judge):
         relevant: int = 1,
         version: str = "",
     ) -> None:
-        self._function = _imported(function) if isinstance(function, str) else function
+        self._function: Callable[[str, str], Any] = (
+            import_object(function, "my_judges:is_relevant")
+            if isinstance(function, str)
+            else function
+        )
         if not callable(self._function):
             raise InputError(f"{function!r} is not a function")
         called = getattr(self._function, "__name__", type(self._function).__name__)
@@ -98,23 +99,3 @@ class FunctionJudge(Judge):
             text = f"{self.name} said {grade!r}; expected one of {list(self.scale.grades)}"
             return Answer(question, Status.ILLEGAL, reason=text)
         return Answer(question, Status.SETTLED, value, str(reason))
-
-
-def _imported(path: str) -> Callable[[str, str], Any]:
-    """The function that "module:name" names; modules of the working folder are found too."""
-    module, colon, name = path.partition(":")
-    if not colon or not module or not name:
-        raise InputError(
-            f"{path!r} names no function", hint="write module:function, e.g. my_judges:is_relevant"
-        )
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        found = importlib.import_module(module)
-    except ImportError as error:
-        raise InputError(f"module {module!r} cannot be imported: {error}") from error
-    if not hasattr(found, name):
-        public = [n for n in vars(found) if not n.startswith("_")]
-        raise InputError(f"module {module!r} has no {name!r}", hint=did_you_mean(name, public))
-    function: Callable[[str, str], Any] = getattr(found, name)
-    return function

@@ -6,7 +6,6 @@ searched for it before anyone sees it.
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import os
 import time
@@ -21,8 +20,9 @@ from semrecall.judges.contract import Status
 from semrecall.judges.hearing import Heard
 from semrecall.judges.wires import Wire
 from semrecall.registry import import_extra
+from semrecall.web import is_local
 
-__all__ = ["Came", "Line", "is_local", "with_version"]
+__all__ = ["Came", "Line", "with_version"]
 
 _IDLE_SECONDS = 30.0
 
@@ -121,17 +121,6 @@ def with_version(base_url: str | None, wire: Wire) -> str | None:
     except ValueError:
         return base_url
     return f"{base_url.strip().rstrip('/')}/v1" if bare else base_url
-
-
-def is_local(url: str) -> bool:
-    """Whether an address is of this machine."""
-    host = urlsplit(url).hostname or ""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _plain(error: Exception) -> str:
