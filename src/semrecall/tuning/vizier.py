@@ -1,0 +1,122 @@
+"""Google Vizier as a searcher: in a process and an environment of its own, by lines of JSON.
+
+Its pins (jax 0.4.36, numpy below 2.2, protobuf below 6) go with no other package here. So the
+worker runs under another Python, the one named by SEMRECALL_VIZIER_PYTHON; see docs/tuning.md.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from semrecall.errors import InputError, Stopped
+from semrecall.tuning.racing import Outcome
+from semrecall.tuning.ranges import Range
+from semrecall.tuning.searchers import Point
+
+__all__ = ["PYTHON", "Vizier"]
+
+#: The environment variable that names the Python with google-vizier.
+PYTHON = "SEMRECALL_VIZIER_PYTHON"
+_WORKER = Path(__file__).with_name("vizier_worker.py")
+
+
+class Vizier:
+    """Suggestions of Vizier's default algorithm (a Gaussian process bandit), without end.
+
+    branches: as for `TPE`. Vizier is told the logarithm of the cost; a setting that misses the
+    target has a penalty that grows with its shortfall.
+    """
+
+    def __init__(
+        self, branches: Mapping[str, Sequence[Range]], *, seed: int = 0, python: str | None = None
+    ) -> None:
+        self.branches = {name: list(ranges) for name, ranges in branches.items()}
+        program = python or os.environ.get(PYTHON)
+        if not program:
+            raise InputError(
+                "Google Vizier runs under a Python of its own, and none is named",
+                hint=f"make an environment with google-vizier and set {PYTHON} to its python; "
+                "docs/tuning.md has the pins",
+            )
+        try:
+            self._worker = subprocess.Popen(
+                # Isolated: the folder of the worker is no place to import from.
+                [program, "-I", "-u", str(_WORKER)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8",
+            )  # fmt: skip
+        except OSError as error:
+            raise InputError(f"{PYTHON}: {program} cannot be run: {error.strerror}") from error
+        self._asked: Point | None = None
+        self._said({"space": self._space(), "seed": seed})
+
+    def ask(self) -> Point:
+        """The next point."""
+        if self._asked is None:
+            answer = self._said({"ask": True})
+            self._asked = self._point(answer["point"])
+        return self._asked
+
+    def tell(self, point: Point, outcome: Outcome) -> None:
+        """Learn its cost, and how far it is from the target."""
+        finite = math.isfinite(outcome.cost) and math.isfinite(outcome.shortfall)
+        told = {"cost": outcome.cost, "shortfall": outcome.shortfall} if finite else None
+        self._said({"tell": told})
+        self._asked = None
+
+    def close(self) -> None:
+        """End the worker."""
+        if self._worker.stdin is not None:
+            self._worker.stdin.close()
+        if self._worker.stdout is not None:
+            self._worker.stdout.close()
+        self._worker.wait(timeout=30)
+
+    def __del__(self) -> None:
+        if getattr(self, "_worker", None) is not None and self._worker.poll() is None:
+            self._worker.kill()
+            self.close()
+
+    def _said(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """One line there, one line back."""
+        assert self._worker.stdin is not None
+        assert self._worker.stdout is not None
+        try:
+            self._worker.stdin.write(json.dumps(message) + "\n")
+            self._worker.stdin.flush()
+            line = self._worker.stdout.readline()
+            answer: dict[str, Any] = json.loads(line)
+        except (OSError, ValueError) as error:
+            raise Stopped(
+                "the worker of Google Vizier ended without an answer",
+                hint=f"what it said stands above; is google-vizier installed for the Python that "
+                f"{PYTHON} names?",
+            ) from error
+        return answer
+
+    def _space(self) -> dict[str, list[dict[str, Any]]]:
+        return {
+            name: [
+                {
+                    "name": one.name, "low": one.low, "high": one.high, "whole": one.whole,
+                    "log": one.scale == "log" and one.low > 0, "listed": list(one.listed),
+                }
+                for one in ranges
+            ]
+            for name, ranges in self.branches.items()
+        }  # fmt: skip
+
+    def _point(self, found: Mapping[str, Any]) -> Point:
+        name = found.get("system", next(iter(self.branches)))
+        point: dict[str, Any] = {"system": name} if len(self.branches) > 1 else {}
+        for one in self.branches[name]:
+            value = found[one.name]
+            if one.listed:
+                value = min(one.listed, key=lambda v: abs(v - value))
+            point[one.name] = round(value) if one.whole else float(f"{value:.4g}")
+        return point
