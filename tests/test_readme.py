@@ -12,12 +12,35 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import semrecall as sr
+
 README = Path(__file__).resolve().parents[1] / "README.md"
 TEXT = README.read_text(encoding="utf-8")
 
 
 def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", TEXT, flags=re.DOTALL | re.MULTILINE)
+
+
+def commands_of(block: str) -> list[str]:
+    return re.sub(r"\\\n\s+", "", block).splitlines()
+
+
+def run(line: str, folder: Path, *, allowed: tuple[int, ...] = (0,)) -> str:
+    """Run a command of a session; what it says on both streams."""
+    words = shlex.split(line.removeprefix("$ "), comments=True)
+    assert words[0] == "semrecall"
+    program = "import sys; from semrecall.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words[1:]],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in allowed, (line, done.stderr)
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr
 
 
 def test_python(capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,21 +70,45 @@ def test_shell(tmp_path: Path) -> None:
         ]
         (tmp_path / f"{name}.run").write_text("".join(dict.fromkeys(lines)))
     session = next(b for b in blocks("console") if "semrecall truth" in b)
-    commands = re.sub(r"\\\n\s+", "", session).splitlines()
+    commands = commands_of(session)
     assert len(commands) == 6
     for line in commands:
-        words = shlex.split(line.removeprefix("$ "), comments=True)
-        assert words[0] == "semrecall"
-        program = "import sys; from semrecall.cli import main; main()"
-        done = subprocess.run(
-            [sys.executable, "-c", program, *words[1:]],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
         # The last one is a gate that this index may or may not pass.
-        allowed = (0, 1) if "--fail-under" in line else (0,)
-        assert done.returncode in allowed, (line, done.stderr)
-        assert "Traceback" not in done.stderr
+        run(line, tmp_path, allowed=(0, 1) if "--fail-under" in line else (0,))
     assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
+def test_judging(tmp_path: Path) -> None:
+    for extra in ("aiohttp", "faiss"):
+        pytest.importorskip(extra, reason=f"needs {extra}")
+    from chat_server import ChatServer
+
+    rng = np.random.default_rng(0)
+    base = rng.standard_normal((300, 16), dtype=np.float32)
+    truth = sr.truth(base, base[:8] + np.float32(0.1), k=10, space="ip")
+    sr.write(truth, tmp_path / "truth.parquet")
+    lists = [[*row[:7], *range(3)] for row in truth.ids]
+    sr.write(sr.Run.from_arrays(lists, space="ip"), tmp_path / "run.parquet")
+    for name, count in (("docs", 300), ("queries", 8)):
+        rows = [{"id": n, "text": f"text {n} grade:{int(n % 3 == 0)}"} for n in range(count)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    people = [
+        {"query_id": q, "doc_id": int(d), "grade": int(d % 4 == 0), "probability": 1}
+        for q, row in enumerate(truth.ids)
+        for d in row[:10]
+    ]
+    (tmp_path / "people.jsonl").write_text("".join(json.dumps(row) + "\n" for row in people))
+    with ChatServer() as server:
+        [one, several] = [b for b in blocks("console") if "--corpus" in b]
+        [line] = commands_of(one)
+        assert "http://127.0.0.1:11434/v1" in line
+        line = line.replace("http://127.0.0.1:11434/v1", server.url)
+        assert "20 of 20 pairs labelled" in run(line, tmp_path)
+        run(line.replace("--limit 20 ", ""), tmp_path)
+    commands = commands_of(several)
+    assert len(commands) == 5
+    for line in commands:
+        # The page waits for a person; its own tests open it.
+        if "semrecall label" not in line:
+            run(line, tmp_path)
+    assert len((tmp_path / "pairs.jsonl").read_text().splitlines()) > 10

@@ -121,6 +121,7 @@ def judge_options(command: Any) -> Any:
 @click.option("--corpus", type=_FILE, help="Texts of documents: JSON lines of id and text (BEIR).")
 @click.option("--queries", type=_FILE, help="Texts of queries: JSON lines of id and text.")
 @click.option("-k", type=click.IntRange(min=1), help="Results of each query; all if absent.")
+@click.option("--limit", type=click.IntRange(min=1), help="The first so many pairs only, to try.")
 @judge_options
 @click.option("--repeat", type=click.IntRange(min=1), default=1, show_default=True,
               help="Ask each pair so often; the label most often given counts.")  # fmt: skip
@@ -164,6 +165,8 @@ def command(pairs: str, output: str | None, dry_run: bool, step: str | None, **g
     from semrecall.judging import judge, questions_of
 
     found = read_pairs(pairs, k=given["k"])
+    if given["limit"]:
+        found = found.select(slice(given["limit"]))
     asked = judge_of(given)
     if given["calibrate_with"]:
         asked = _calibrated(asked, given)

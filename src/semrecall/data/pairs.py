@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -110,9 +110,9 @@ class Pairs:
         column = self.details.get("probability")
         return None if column is None else np.asarray(column, dtype=np.float64)
 
-    def select(self, keep: Iterable[int] | NDArray[Any]) -> Pairs:
-        """Some of the pairs, by position or mask."""
-        chosen = np.arange(len(self))[np.asarray(keep)]
+    def select(self, keep: Any) -> Pairs:
+        """Some of the pairs, by position, mask or slice."""
+        chosen = np.arange(len(self))[keep if isinstance(keep, slice) else np.asarray(keep)]
         return Pairs(
             self.queries[chosen],
             self.documents[chosen],
