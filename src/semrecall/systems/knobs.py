@@ -1,0 +1,61 @@
+"""Knobs in words: what a user says of the settings of a system that cannot tell them itself."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from semrecall.errors import InputError
+from semrecall.systems.base import Knob
+
+__all__ = ["parse_knobs"]
+
+_EXAMPLE = "write name:low:high, name:low:high:log or name:low:high:build, e.g. ef:10:500:log"
+
+
+def parse_knobs(text: str) -> tuple[Knob, ...]:
+    """Knobs from "name:low:high,name:low:high:log"; further words: log, build, default=VALUE.
+
+    A knob is a whole number where low and high are written as such.
+    """
+    knobs = tuple(_knob(piece.strip()) for piece in text.split(",") if piece.strip())
+    names = [(knob.kind, knob.name) for knob in knobs]
+    if len(set(names)) != len(names):
+        raise InputError(f"a knob stands twice in {text!r}")
+    return knobs
+
+
+def _knob(text: str) -> Knob:
+    name, *rest = text.split(":")
+    if not name.isidentifier() or len(rest) < 2:
+        raise InputError(f"{text!r} is no knob", hint=_EXAMPLE)
+    low, high = (_number(value, text) for value in rest[:2])
+    whole = not any(mark in value for value in rest[:2] for mark in ".eE")
+    kind: Literal["build", "search"] = "search"
+    scale: Literal["linear", "log"] = "linear"
+    default = None
+    for word in rest[2:]:
+        if word == "log":
+            scale = "log"
+        elif word == "build":
+            kind = "build"
+        elif word.startswith("default="):
+            default = _number(word.removeprefix("default="), text)
+        else:
+            raise InputError(f"{word!r} in the knob {text!r} is not known", hint=_EXAMPLE)
+    if not low <= high or (scale == "log" and low <= 0 and not whole):
+        raise InputError(f"the knob {text!r} goes from {low:g} to {high:g}", hint=_EXAMPLE)
+    knob = Knob(name, kind, low, high, default, f"{name} of the search", scale, whole)
+    if default is not None:
+        knob.check(int(default) if whole else default)
+    return knob
+
+
+def _number(value: str, text: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(f"{value!r} in the knob {text!r} is no number", hint=_EXAMPLE)
+    return number
