@@ -48,6 +48,13 @@ SYSTEMS: dict[str, Entry] = {
     "faiss": Entry(
         "semrecall.systems.faiss:FaissSystem", "faiss", "any faiss index, by factory string or file"
     ),
+    "http": Entry("semrecall.systems.http:HttpSystem", None, "any JSON endpoint, by a template"),
+    "https": Entry("semrecall.systems.http:HttpSystem", None, "the same, encrypted"),
+    "python": Entry(
+        "semrecall.systems.function:FunctionSystem",
+        None,
+        "a Python function or a retriever: python:module:function",
+    ),
     "recorded": Entry(
         "semrecall.systems.recorded:RecordedSystem", None, "results recorded in a file"
     ),

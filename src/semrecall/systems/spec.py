@@ -1,4 +1,7 @@
-"""From a spec to a system: `name?key=value`, `name://host/path?key=value`, or a saved index."""
+"""From a spec to a system: `name?key=value`, `name://host/path?key=value`, or a saved index.
+
+`python:module:function?key=value` is a function, `http://host/path?template=FILE` an endpoint.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ def open_system(spec: str, **options: Any) -> System:
 
     spec: `name?key=value&key=value`, e.g. "faiss?factory=IVF256,SQ8", "exact",
         "recorded?run=run.parquet"; `name://host:port/path?key=value` for a server, e.g.
-        "qdrant://127.0.0.1:6333/docs"; or a path ending in ".faiss".
+        "qdrant://127.0.0.1:6333/docs"; "python:my_app.search:retrieve" for a function; or a path
+        ending in ".faiss".
     options: more keys, for values that do not fit in a string (e.g. ids).
 
     A system made from a recipe still has to be built: `open_system(spec).build(base, "ip")`;
@@ -45,6 +49,8 @@ def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
     if "?" not in text and text.endswith(".faiss"):
         return "faiss", {"index": text}
     name, options = split_spec(text, "system", "faiss?factory=IVF256,SQ8")
+    if name.startswith("python:"):
+        return "python", {"function": name.removeprefix("python:"), **options}
     scheme, slashes, _ = name.partition("://")
     if slashes:
         return scheme, {"url": name, **options}
