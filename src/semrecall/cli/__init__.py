@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "truth": "Find the exact nearest neighbours of every query.",
     "search": "Search a system with stated settings; record results and cost.",
     "judge": "Have a language model, or another judge, say which documents are relevant.",
+    "label": "Say yourself which documents are relevant, on a page of this machine.",
     "ledger": "Show what a ledger of labels holds; labels out of it, and into it.",
     "score": "Measure runs against truth and judgments.",
     "plan": "Plan labels: how many semantic recall takes, which ones, and when they are enough.",

@@ -501,6 +501,22 @@ class Ledger:
             ).fetchall()
         return [Vote(q, d, g, _STATUSES[s], r, k, p, t, n) for q, d, g, s, r, k, p, t, n in rows]
 
+    def human_votes(self, after: int = 0) -> list[tuple[int, int, Vote]]:
+        """(row, judge, vote) of all people in order, from the row after that one on."""
+        with self._reading() as run:
+            rows = run(
+                "SELECT a.id, a.judge, a.query_id, a.doc_id, a.grade, a.status, a.reason, a.kind,"
+                " a.probability, a.seconds, p.repeat FROM answers a JOIN judges j ON j.id=a.judge"
+                " JOIN pairs p ON p.judge=a.judge AND p.query_id=a.query_id"
+                " AND p.doc_id=a.doc_id AND p.key=a.key"
+                " WHERE a.id>? AND substr(j.name, 1, ?)=? ORDER BY a.id",
+                (after, len(HUMAN), HUMAN),
+            ).fetchall()
+        return [
+            (row, judge, Vote(q, d, g, _STATUSES[s], r, k, p, t, n))
+            for row, judge, q, d, g, s, r, k, p, t, n in rows
+        ]
+
     # -- in and out -----------------------------------------------------------------------------
 
     def judgments(self, judge: str | int | None = None, *, repeat: int = 0) -> Judgments:
