@@ -7,6 +7,7 @@ SemrecallError            base of all; also a ValueError, so that callers may ca
 |- MeasureError           a measure's name cannot be read or computed from what was given
 |- MissingExtra           an optional package is needed; names the extra that installs it
 |- SystemFault            a search system failed or answered against its contract
+|- EmbeddingFault         a model or an endpoint that makes vectors of texts failed
 |- JudgeFault             a judge failed or answered against its contract
 |- LedgerFault            the file that keeps labels cannot be read or written
 |- Stopped                work ended before its end, as asked or as it had to; it can be resumed
@@ -17,6 +18,7 @@ Each says what was found, what was expected, and (hint) what to do.
 from __future__ import annotations
 
 __all__ = [
+    "EmbeddingFault",
     "FormatError",
     "InputError",
     "JudgeFault",
@@ -71,6 +73,10 @@ class MissingExtra(SemrecallError):
 
 class SystemFault(SemrecallError):
     """A search system failed, or answered against its contract."""
+
+
+class EmbeddingFault(SemrecallError):
+    """A model or an endpoint that makes vectors of texts failed, or gave no vectors."""
 
 
 class JudgeFault(SemrecallError):
