@@ -138,14 +138,15 @@ def test_a_sample_labelled_in_part_is_a_sample():
 
 def test_settled_by_hand():
     # a: a missed one is relevant, a found one unlabelled: open. b: no missed one is, one found is:
-    # 1. c: all labelled, 1 of 2. d: all labelled, none relevant. e: nobody was asked.
-    rows = np.repeat(np.arange(5), 3)
-    r = [1, 1, 0] * 5
-    h = [1, NAN, 1, 1, NAN, 0, 1, 0, 1, 0, 0, 0, NAN, NAN, NAN]
-    found = settled_values(r, rows, h, ~np.isnan(h), 5)
-    assert found.known.tolist() == [False, True, True, True, False]
-    assert found.drawn.tolist() == [True, True, True, True, False]
-    np.testing.assert_array_equal(found.share, [NAN, 1.0, 0.5, NAN, NAN])
+    # 1. c: all labelled, 1 of 2. d: all labelled, none relevant. e: nobody was asked. f: none of
+    # the labelled is relevant, the unlabelled found one may be: open.
+    rows = np.repeat(np.arange(6), 3)
+    r = [1, 1, 0] * 6
+    h = [1, NAN, 1, 1, NAN, 0, 1, 0, 1, 0, 0, 0, NAN, NAN, NAN, 0, NAN, 0]
+    found = settled_values(r, rows, h, ~np.isnan(h), 6)
+    assert found.known.tolist() == [False, True, True, True, False, False]
+    assert found.drawn.tolist() == [True, True, True, True, False, True]
+    np.testing.assert_array_equal(found.share, [NAN, 1.0, 0.5, NAN, NAN, NAN])
 
 
 # -- what cannot be estimated ---------------------------------------------------------------------
@@ -370,3 +371,127 @@ def test_people_make_the_interval_narrower_than_their_labels_alone():
     alone, _ = query_corrected(human, np.zeros((300, 2)))
     assert 0 < slope <= 1
     assert corrected.width < 0.8 * alone.width
+
+
+# -- variances, against slow ways to find them ----------------------------------------------------
+
+
+def test_the_interval_of_a_sample_by_hand():
+    # Found: 4 of 100 labelled, 2 relevant: F = 50, s2 = 1/3, V = 100^2 (1 - 0.04) / 4 / 3 = 800.
+    # Missed: all 100 labelled, 10 relevant: X = 10. Variance of F / (F + X): X^2 V / 60^4.
+    r = np.repeat([1, 0], 100)
+    h = np.full(200, NAN)
+    h[:4], h[100:110], h[110:] = [1, 1, 0, 0], 1, 0
+    chances = np.repeat([0.04, 1], 100)
+    found = sampled_pooled(r, np.arange(200) % 100, h, chances)
+    se = math.sqrt(10**2 * 800 / 60**4)
+    # On the scale of log odds, with t of 3 degrees of freedom, for the 4 labels.
+    step = 3.182446305284263 * se / (50 / 60 * 10 / 60)
+    ends = [1 / (1 + math.exp(-(math.log(5) + side * step))) for side in (-1, 1)]
+    assert (found.label_low, found.label_high) == pytest.approx(tuple(ends))
+
+
+def test_intervals_near_1_do_not_run_away():
+    # Of 1,000 missed ones, 200 labelled ones are irrelevant and 1 weighs next to nothing; the
+    # value is nearer to 1 than the labels can tell.
+    r, h = np.repeat([1, 0], 1000), np.full(2000, NAN)
+    h[:200], h[1000:1020], h[1020] = 1, 0, 1
+    chances = np.repeat([0.2, 0.021], 1000)
+    chances[1020] = 0.9
+    found = sampled_pooled(r, np.arange(2000) % 100, h, chances)
+    assert 0.99 < found.value < 1
+    assert found.label_low > 0.9
+
+
+def test_found_ones_that_are_all_relevant_are_not_certain():
+    r, h = np.repeat([1, 0], 100), np.full(200, NAN)
+    h[:20], h[100:150], h[150:] = 1, 1, 0
+    found = sampled_pooled(r, np.arange(200) % 100, h, np.repeat([0.2, 1], 100))
+    assert found.value == pytest.approx(100 / 150)
+    assert found.width > 0.01
+
+
+def test_a_judge_never_seen_to_be_wrong_may_be_wrong():
+    h, _, r = world(2, n=50)
+    h_, r_, rows = flat(h, r)
+    some = np.random.default_rng(0).random(len(h_)) < 0.02
+    found = rate_corrected(h_, r_, rows, np.where(some, h_, NAN))
+    assert found.false_positive[0] == 0
+    assert found.false_positive_se[0] > 0.01
+    assert found.estimate.width > 0
+
+
+def jackknife_se(function, n):
+    """Standard error from leaving out each query in turn."""
+    found = np.array([function(np.arange(n) != i) for i in range(n)])
+    return math.sqrt((n - 1) / n * np.sum((found - found.mean()) ** 2))
+
+
+def reach(estimate):
+    """The standard error that an interval was made from, by its ends on the log odds scale."""
+    odds = [math.log(end / (1 - end)) for end in (estimate.low, estimate.high)]
+    return (odds[1] - odds[0]) / 2 * estimate.value * (1 - estimate.value)
+
+
+@pytest.mark.parametrize("bands", [1, 2])
+def test_rates_have_the_variance_of_leaving_out_queries(bands):
+    h, said, r = world(4, n=100)
+    # Much of what is irrelevant was missed, so that alpha matters; and false positives are more
+    # frequent in some queries, so that labels and queries go together.
+    often = np.random.default_rng(8).random((100, 50)) < np.linspace(0, 0.5, 100)[:, None]
+    r *= np.maximum(h, np.random.default_rng(9).random((100, 50)) < 0.5)
+    h_, said_, r_, rows = flat(h, np.maximum(said, often), r)
+    human = np.where(rows % 5 < 3, h_, NAN)
+    band = np.tile(np.arange(50) * bands // 50, 100)
+
+    def value(use):
+        keep = use[rows]
+        return rate_corrected(
+            said_[keep], r_[keep], rows[keep], human[keep], bands=band[keep]
+        ).estimate.value
+
+    found = rate_corrected(said_, r_, rows, human, bands=band).estimate
+    # Intervals reach 2.0 standard errors (t of 59 degrees of freedom). They are never narrower
+    # than what the labels leave open, which here is more than the queries taken together.
+    assert 0.85 < reach(found) / 2.001 / jackknife_se(value, 100) < 1.3
+
+
+def test_pairs_have_the_variance_of_leaving_out_queries():
+    h, said, r = world(4, n=100)
+    h_, said_, r_, rows = flat(h, said, r)
+    labels, chances = some_pairs(0, h_, r_, 300, 300)
+
+    def value(use):
+        keep = use[rows]
+        return pair_corrected(said_[keep], r_[keep], rows[keep], labels[keep], chances[keep]).value
+
+    found = pair_corrected(said_, r_, rows, labels, chances)
+    assert reach(found) / 1.984 == pytest.approx(jackknife_se(value, 100), rel=0.15)
+
+
+def test_pairs_of_few_queries_are_no_sample_of_pairs():
+    # 30 of 300 queries drawn, and all their pairs labelled: errors of the judge differ by query.
+    held = []
+    for seed in range(100):
+        h, said, r = world(seed)
+        wrong = np.random.default_rng([seed, 5]).random((300, 1)) < 0.2
+        said = np.where(wrong, 1 - h, said)
+        h_, said_, r_, rows = flat(h, said, r)
+        drawn = np.random.default_rng([seed, 6]).choice(300, 30, replace=False)
+        labels = np.where(np.isin(rows, drawn), h_, NAN)
+        found = pair_corrected(said_, r_, rows, labels, np.full(len(h_), 0.1))
+        held.append(found.label_low <= share(h, r) <= found.label_high)
+    assert np.mean(held) >= 0.9
+
+
+def test_ten_labelled_queries_have_an_honest_interval():
+    def estimate(seed):
+        h, said, r = world(seed)
+        use = np.zeros(300, dtype=bool)
+        use[np.random.default_rng([seed, 2]).choice(300, 10, replace=False)] = True
+        truth = np.divide(*values(h, r).sum(axis=0))
+        return query_corrected(kept(values(h, r), use), values(said, r))[0], truth, MEAN
+
+    everywhere, here = covered(estimate, 300)
+    assert everywhere >= 0.93
+    assert here >= 0.93

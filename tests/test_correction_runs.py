@@ -14,6 +14,8 @@ import semrecall as sr
 from semrecall.correction import correct, with_pairs
 from semrecall.data import Judgments, Pairs, Run
 from semrecall.errors import InputError, MismatchError
+from semrecall.measures import align
+from semrecall.measures.pairs import neighbours
 
 NAN = math.nan
 N, K = 40, 10
@@ -159,6 +161,36 @@ def test_probabilities_from_the_pairs_that_were_drawn():
         with_pairs(PEOPLE, Pairs.of(PEOPLE))
     with pytest.raises(MismatchError, match="none of the 400 labels is of one of the 200 pairs"):
         with_pairs(PEOPLE.replace(queries=PEOPLE.documents), pairs)
+
+
+def test_whole_queries_drawn_unevenly_count_as_pairs():
+    people = whole(range(0, N, 2))
+    chances = np.repeat([0.4, 0.6], len(people) // 2)
+    people = people.replace(details={"probability": chances})
+    assert correct(RUN, TRUTH, JUDGE, people, "srecall@10").method == "pairs"
+    even = people.replace(details={"probability": np.full(len(people), 0.5)})
+    assert correct(RUN, TRUTH, JUDGE, even, "srecall@10").method == "queries"
+
+
+def test_queries_without_neighbours_do_not_count():
+    rows = [*TRUTH.ids.to_list(), [], [], []]
+    scores = [*TRUTH.scores.to_list(), [], [], []]
+    truth = Run.from_arrays(rows, scores=scores, space="ip")
+    half = whole(range(0, N, 2))
+    for judge in (JUDGE, None):
+        found = correct(RUN, truth, judge, half, "srecall(rel=1)@10")
+        plain = correct(RUN, TRUTH, judge, half, "srecall(rel=1)@10")
+        assert found.mean == plain.mean
+        assert found.pooled == plain.pooled
+
+
+def test_what_was_found_does_not_depend_on_grades():
+    # Ties at rank 3 go on to d: the run's d stands for b or c, whichever it is by grade.
+    truth = Run.from_arrays([["a", "b", "c", "d"]], scores=[[2, 1, 1, 1.0]], space="ip", k=3)
+    run = Run.from_arrays([["a", "d", "x"]], space="ip")
+    for grades in ({"b": 1, "c": 0}, {"b": 0, "c": 1}):
+        problem = align(run, truth, Judgments.from_dict({0: grades}))
+        assert neighbours(problem, 3).found.tolist() == [True, True, False]
 
 
 # -- what is refused -------------------------------------------------------------------------------

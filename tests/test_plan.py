@@ -175,6 +175,13 @@ def test_some_queries_give_the_mean_an_interval():
     assert done.mean.label_low < truth < done.mean.label_high
 
 
+def test_queries_drawn_before_stay_drawn():
+    first = plan(RUN, TRUTH, over="mean", width=0.0001)
+    wider = plan(RUN, TRUTH, over="mean", width=0.3, labels=label(first.pairs))
+    assert set(first.pairs) <= set(wider.pairs)
+    assert set(wider.pairs.probabilities) == {1.0}
+
+
 @pytest.mark.parametrize("over", ["pooled", "mean"])
 def test_nothing_missed(over):
     found = plan(TRUTH, TRUTH, over=over)

@@ -39,6 +39,10 @@ __all__ = [
 ]
 
 
+#: An interval reaches at most so many times as far as one that is even on both sides.
+_FURTHEST = 2.5
+
+
 @dataclass(frozen=True)
 class Estimate:
     """An estimate of a share, and how far off it may be for two reasons.
@@ -330,7 +334,9 @@ def _interval(value: float, variance: float, units: int, confidence: float) -> t
         return max(value - reach, 0.0), min(value + reach, 1.0)
     step = math.exp(min(reach / (value * (1 - value)), 700.0))
     odds = value / (1 - value)
-    return odds / step / (1 + odds / step), 1 / (1 + 1 / (odds * step))
+    low, high = odds / step / (1 + odds / step), 1 / (1 + 1 / (odds * step))
+    # Log odds run away where a value is nearer to 0 or 1 than it is known.
+    return max(low, value - _FURTHEST * reach), min(high, value + _FURTHEST * reach)
 
 
 def _judge_noise(pairs: _Pairs, alpha: Array, tau: Array, band: Whole, count: int) -> Array:
