@@ -29,6 +29,7 @@ __all__ = [
     "load_embedder",
     "load_judge",
     "load_system",
+    "positive",
     "split_spec",
     "system_entries",
 ]
@@ -185,6 +186,17 @@ def split_spec(spec: str, what: str, example: str) -> tuple[str, dict[str, str]]
     if not name:
         raise InputError(f"the {what} {spec!r} has no name", hint=f'for example "{example}"')
     return name, options
+
+
+def positive(given: str | float, name: str) -> float:
+    """A number above 0 of an option; InputError for others."""
+    try:
+        number = float(given)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise InputError(f"{name} is {given!r}; expected a number above 0")
+    return number
 
 
 def _with_plugins(own: dict[str, Entry], group: str) -> dict[str, Entry]:
