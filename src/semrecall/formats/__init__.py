@@ -17,6 +17,7 @@ from semrecall.data.judgments import Conflicts
 from semrecall.data.run import Order, Ordering
 from semrecall.errors import FormatError, InputError
 from semrecall.formats import hdf5, table, vdbbench
+from semrecall.formats.evaluation import EvaluationSet, read_evaluation_set
 from semrecall.formats.files import writing
 from semrecall.formats.options import Duplicates, NanScores, Options
 from semrecall.formats.table import FORMATS, Format, format_for, formats
@@ -32,6 +33,7 @@ from semrecall.space import Space
 from semrecall.space import space as space_named
 
 __all__ = [
+    "EvaluationSet",
     "Format",
     "formats",
     "noun_of",
@@ -41,6 +43,7 @@ __all__ = [
     "read_columns",
     "read_cost",
     "read_documents",
+    "read_evaluation_set",
     "read_ids",
     "read_judgments",
     "read_pairs",

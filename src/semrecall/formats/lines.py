@@ -5,16 +5,23 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from semrecall.data import Judgments, Run
+from semrecall.data import Judgments, Run, Vectors
 from semrecall.data.rows import row_numbers
 from semrecall.errors import InputError, SemrecallWarning
-from semrecall.formats.files import write_text
+from semrecall.formats.evaluation import (
+    holds_grades,
+    judgments_in,
+    line_ids,
+    vectors_in,
+)
+from semrecall.formats.files import fault, write_text
 from semrecall.formats.options import Options
 from semrecall.formats.ranked import judgments_of, run_of, runs_of
 from semrecall.formats.records import NUMBERS, read_delimited, read_json_lines
@@ -27,6 +34,7 @@ __all__ = [
     "read_json_judgments",
     "read_json_run",
     "read_json_runs",
+    "read_json_vectors",
     "read_msmarco_run",
     "write_beir_qrels",
     "write_delimited_judgments",
@@ -68,8 +76,29 @@ def read_json_runs(path: Path, options: Options) -> dict[str, Run]:
 
 
 def read_json_judgments(path: Path, options: Options) -> Judgments:
-    """Judgments from JSON lines: {query_id, doc_id, grade} each, grade null where there is none."""
+    """Judgments from JSON lines: {query_id, doc_id, grade} each, grade null where there is none.
+
+    An evaluation set will do, too: {text, grades: {doc_id: grade}} each, a query a line.
+    """
+    if holds_grades(path):
+        records = read_json_lines(path, numbers=None)
+        found = judgments_in(records, line_ids(records))
+        return found if not options.name else replace(found, name=options.name)
     return judgments_of(read_json_lines(path, numbers=_with_grade(options)), options)
+
+
+def read_json_vectors(path: Path, options: Options) -> Vectors:
+    """Vectors from JSON lines: a field `vector`, `embedding`, ... or the one named, and the ids."""
+    records = read_json_lines(path, numbers=None)
+    found = vectors_in(records, line_ids(records), options.dataset)
+    if found is None:
+        raise fault(
+            path,
+            f"no column of vectors: found {', '.join(records.columns) or 'nothing'}; expected "
+            "'vector'",
+            "name the column (--queries-dataset on the command line, dataset= in Python)",
+        )
+    return found if options.ids is None else Vectors.of(found, ids=options.ids)
 
 
 def _with_grade(options: Options) -> frozenset[str]:

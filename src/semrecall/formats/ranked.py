@@ -54,6 +54,8 @@ VECTOR_NAMES = ("vector", "emb", "embedding", "embeddings", "values")
 def noun_of_names(names: Any) -> str | None:
     """Which noun columns of these names hold; None when they do not tell."""
     found = set(names)
+    if "grades" in found:  # of an evaluation set
+        return "judgments"
     if found & set(VECTOR_NAMES):
         return "vectors"
     if "ids" in found and found & set(QUERY_COLUMNS):

@@ -137,10 +137,15 @@ FORMATS: dict[str, Format] = {
         parts=True,
     ),
     "jsonl": Format(
-        "JSON lines: a result, a query or a judgment each; texts",
+        "JSON lines: a result, a query or a judgment each; texts; evaluation sets",
         (".jsonl", ".ndjson", ".json"),
-        {"run": lines.read_json_run, "judgments": lines.read_json_judgments},
+        {
+            "run": lines.read_json_run,
+            "judgments": lines.read_json_judgments,
+            "vectors": lines.read_json_vectors,
+        },
         {"run": lines.write_json_run, "judgments": lines.write_json_judgments},
+        parts=True,
         read_runs=lines.read_json_runs,
     ),
     "trec": Format(

@@ -11,6 +11,7 @@ import numpy as np
 from semrecall.data.ids import Ids, ids
 from semrecall.data.pairs import Pairs
 from semrecall.data.run import DOC_COLUMNS, QUERY_COLUMNS
+from semrecall.formats.evaluation import GRADES, line_ids
 from semrecall.formats.files import Faults, bare_name, fault, named, read_text
 from semrecall.formats.matrix import map_npy
 from semrecall.formats.parquet import ID_NAMES
@@ -64,10 +65,13 @@ def read_documents(path: Path | str, *, images: bool = True) -> dict[str, tuple[
     path = Path(path)
     records = _without_header(path) or read_records(path)
     columns = records.columns
-    id_name = _name_of(records, ID_NAMES, "ids")
     image_name = next((n for n in _IMAGE_NAMES if images and n in columns), None)
-    with named(path):
-        names = ids(columns[id_name])
+    if GRADES in columns:
+        names = line_ids(records)
+    else:
+        id_name = _name_of(records, ID_NAMES, "ids")
+        with named(path):
+            names = ids(columns[id_name])
     pictures = _strings(columns[image_name]) if image_name else [None] * len(names)
     if image_name and not set(_TEXT_NAMES) & set(columns):
         texts: list[str | None] = [""] * len(names)
@@ -130,13 +134,18 @@ def read_columns(path: Path | str) -> dict[str, Any]:
 
     The ids come as `query_id` (from a column query_id, id, _id or qid), as `Ids`; the others as
     numpy arrays of equal length. Text columns of numbers become numbers, unless a value like
-    "007" would change; a nested field `metadata` gives columns `metadata.<name>`.
+    "007" would change; a nested field `metadata` gives columns `metadata.<name>`. Of an evaluation
+    set, whose queries may go by line number, the grades are left out.
     """
     path = Path(path)
     records = read_records(path)
-    id_name = _name_of(records, _QUERY_NAMES, "query ids")
-    with named(path):
-        queries = ids(records.columns[id_name], what="query ids")
+    if GRADES in records.columns:
+        id_name = next((n for n in _QUERY_NAMES if n in records.columns), GRADES)
+        queries = line_ids(records)
+    else:
+        id_name = _name_of(records, _QUERY_NAMES, "query ids")
+        with named(path):
+            queries = ids(records.columns[id_name], what="query ids")
     twice = queries.first_duplicate()
     if twice is not None:
         raise fault(
@@ -144,7 +153,7 @@ def read_columns(path: Path | str) -> dict[str, Any]:
             f"query {queries[twice[0]]!r} stands at {records.place(twice[0])} and at "
             f"{records.place(twice[1])}; expected one record a query",
         )
-    others = {n: c for n, c in records.columns.items() if n != id_name}
+    others = {n: c for n, c in records.columns.items() if n not in (id_name, GRADES)}
     found: dict[str, Any] = {"query_id": queries}
     for name, column in _flattened(others):
         found[name] = _typed(column)
