@@ -113,6 +113,7 @@ class FunctionSystem(System):
         default = getattr(called, "__qualname__", owner)
         self._name = function if isinstance(function, str) else default
         self._function = called
+        self.spec = self.spec or f"python:{self._name}"
         names, self._open = _parameters(called)
         self._k_name = next((n for n in _K_NAMES if n in names[1:]), None)
         self._filter_name = next((n for n in _FILTER_NAMES if n in names[1:]), None)

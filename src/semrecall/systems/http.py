@@ -13,7 +13,7 @@ from urllib.parse import quote
 import numpy as np
 
 from semrecall.errors import FormatError, InputError, SystemFault
-from semrecall.registry import did_you_mean
+from semrecall.registry import did_you_mean, positive
 from semrecall.systems.answers import Row, as_id, in_order, matrix_of
 from semrecall.systems.base import Knob, System
 from semrecall.systems.knobs import parse_knobs
@@ -313,17 +313,6 @@ def read_path(found: Any, path: str) -> Any:
                 hint=f"there are {keys}" if keys else f"there is {str(found)[:80]!r}",
             )
     return found
-
-
-def positive(given: str | float, name: str) -> float:
-    """A number above 0 of an option; InputError for others."""
-    try:
-        number = float(given)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise InputError(f"{name} is {given!r}; expected a number above 0")
-    return number
 
 
 def _listed(found: Any, path: str) -> list[Any]:
