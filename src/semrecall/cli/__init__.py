@@ -22,6 +22,7 @@ __all__ = ["COMMANDS", "cli", "main"]
 COMMANDS: dict[str, str] = {
     "demo": "The whole story on built-in data: Python's own documentation.",
     "truth": "Find the exact nearest neighbours of every query.",
+    "embed": "Make vectors of texts, by an endpoint, a model or a function.",
     "search": "Search a system with stated settings; record results and cost.",
     "judge": "Have a language model, or another judge, say which documents are relevant.",
     "label": "Say yourself which documents are relevant, on a page of this machine.",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from semrecall.cli.embedding import embed_options, embedded
 from semrecall.cli.outputs import OutputPath, WritingCommand
 from semrecall.cli.tables import format_option
 
@@ -32,7 +33,16 @@ _TITLES = {
 @click.command("search", cls=WritingCommand)
 @click.argument("spec")
 @click.option("--base", type=_FILE, help="Base vectors; a saved or recorded system needs none.")
-@click.option("--queries", type=_FILE, required=True, help="Query vectors.")
+@click.option("--queries", type=_FILE, help="Query vectors.")
+@click.option(
+    "--eval-set", type=_FILE,
+    help="Queries as JSON lines of text, filter, grades, vector and id, each as it is there.",
+)  # fmt: skip
+@click.option(
+    "--embed", metavar="SPEC",
+    help="Make query vectors of the texts of --eval-set, as semrecall embed --with does.",
+)  # fmt: skip
+@click.option("--ignore-filters", is_flag=True, help="Search without the filters of --eval-set.")
 @click.option("-k", type=int, default=100, show_default=True, help="Results per query.")
 @click.option(
     "--space", type=click.Choice(["ip", "cosine", "l2"]),
@@ -63,6 +73,7 @@ _TITLES = {
 @click.option("--queries-dataset", help="Part of the queries file.")
 @click.option("--base-ids", type=_FILE, help="Ids of the base rows, one a line, or .npy.")
 @click.option("--query-ids", type=_FILE, help="Ids of the queries, one a line, or .npy.")
+@embed_options
 @format_option
 def command(
     spec: str,
@@ -74,12 +85,13 @@ def command(
     repeats: int,
     latency_queries: int,
     format: str,  # noqa: A002
-    **files: str | None,
+    **files: Any,
 ) -> None:
     """Search a system with stated settings; record results and cost.
 
     SPEC is name?key=value: faiss?factory=IVF256,SQ8, faiss?index=saved.faiss, exact, or
-    recorded?run=run.parquet; a path ending in .faiss will do, too. The system is built once and
+    recorded?run=run.parquet; a path ending in .faiss will do, too. python:module:function is a
+    function of yours, http://host:port?template=FILE any endpoint. The system is built once and
     searched with each setting. Cost is counted where the system counts: distance computations
     and bytes, all stages, per query.
 
@@ -87,20 +99,18 @@ def command(
     Example:
       semrecall search faiss?factory=IVF256,SQ8 --base base.fbin --queries queries.fbin \\
           --space ip -k 100 --set nprobe=1,2,4,8,16 -o run-{nprobe}.parquet
+      semrecall search python:my_app.search:retrieve --eval-set eval.jsonl -k 10 -o run.parquet
     """
     from semrecall.benchmark import codes_truth, search
     from semrecall.errors import InputError
-    from semrecall.formats import read_queries, write
+    from semrecall.formats import write
 
     grid = list(_grid(settings))
     _check_files(files, grid)
     if rescore and files["base"] is None:
         raise InputError("--rescore needs the base vectors", hint="give --base FILE")
     system = _opened(spec, space)
-    assert files["queries"] is not None
-    queries = read_queries(
-        files["queries"], dataset=files["queries_dataset"], ids=files["query_ids"]
-    )
+    asked = _asked(files, system)
     base = _base(files)
     system = _built(system, base, space, _single(build_knobs))
     # All settings are checked before the first search: a sweep must not fail at its end.
@@ -109,17 +119,74 @@ def command(
     if files["save"] is not None:
         system.save(files["save"])
     if files["codes"] is not None:
-        write(codes_truth(system, queries, k), files["codes"])
+        write(codes_truth(system, asked.get("queries"), k), files["codes"])
     rows = []
     for setting in grid:
         _tell(f"searching {_title(setting)}")
         run, cost = search(
-            system, queries, k, repeats=repeats, latency_queries=latency_queries,
+            system, **asked, k=k, repeats=repeats, latency_queries=latency_queries,
             rescore_base=base if rescore else None, **setting,
         )  # fmt: skip
         _record(run, cost, setting, files)
         rows.append(_row(setting, cost))
     _print(rows, list(grid[0]), format, system, k)
+
+
+def _asked(files: dict[str, Any], system: System) -> dict[str, Any]:
+    """The queries: vectors, and of an evaluation set texts and filters, as `search` takes them."""
+    from semrecall.errors import InputError
+    from semrecall.formats import read_evaluation_set, read_queries
+
+    path, given = files["eval_set"], files["queries"]
+    if path is None and files["embed"]:
+        raise InputError("--embed makes vectors of texts", hint="give them: --eval-set FILE")
+    if path is None and given is None:
+        raise InputError("there are no queries", hint="give --queries FILE or --eval-set FILE")
+    known = None if path is None else read_evaluation_set(path)
+    queries, ids = None, files["query_ids"]
+    if given is not None:
+        # The rows of a file without ids are the lines of the evaluation set.
+        queries = read_queries(given, dataset=files["queries_dataset"], ids=ids)
+        if known is not None and ids is None and queries.given_ids is None:
+            _check_lines(len(queries), len(known.ids), given, path)
+            queries = read_queries(given, dataset=files["queries_dataset"], ids=known.ids)
+    if known is None:
+        return {"queries": queries}
+    if files["embed"] and not system.by_text:
+        if known.texts is None:
+            raise InputError(f"{path}: has no texts to make vectors of")
+        queries = embedded(known.texts, files["embed"], files, known.ids)
+    elif queries is None:
+        queries = known.vectors
+    if queries is None and not system.by_text:
+        raise InputError(
+            f"{system.spec!r} is asked with vectors, and {path} has none",
+            hint="give --queries FILE, or make them of the texts with --embed SPEC",
+        )
+    names = known.ids.strings().tolist()
+    found: dict[str, Any] = {"queries": queries}
+    if queries is None:
+        found["query_ids"] = known.ids
+    if known.texts is not None:
+        found["texts"] = dict(zip(names, known.texts, strict=True))
+    if known.filters is not None and not files["ignore_filters"]:
+        if not system.filtered:
+            raise InputError(
+                f"{system.spec!r} takes no filters, and {path} has some",
+                hint="--ignore-filters searches without them",
+            )
+        found["filters"] = dict(zip(names, known.filters, strict=True))
+    return found
+
+
+def _check_lines(vectors: int, lines: int, given: str, path: str) -> None:
+    from semrecall.errors import MismatchError
+
+    if vectors != lines:
+        raise MismatchError(
+            f"{given} has {vectors:,} vectors, {path} {lines:,} queries",
+            hint="name the queries of the vectors with --query-ids FILE",
+        )
 
 
 def _tell(message: str) -> None:
@@ -181,7 +248,7 @@ def _number(text: str, pair: str) -> int | float:
     raise InputError(f"{text.strip()!r} in {pair!r} is not a number")
 
 
-def _check_files(files: dict[str, str | None], grid: Sequence[dict[str, Any]]) -> None:
+def _check_files(files: dict[str, Any], grid: Sequence[dict[str, Any]]) -> None:
     """Files to write have a format and a directory, before the work is done and not after."""
     from pathlib import Path
 
@@ -255,7 +322,7 @@ def _built(
     from semrecall.errors import InputError
 
     system.turned("build", knobs)
-    if system.by_query_id or (system.built and base is None):
+    if not system.buildable or (system.built and base is None):
         return system
     if base is None:
         raise InputError(f"{system.spec!r} has to be built", hint="give --base FILE")
@@ -272,7 +339,7 @@ def _built(
     return built
 
 
-def _record(run: Run, cost: Cost, setting: dict[str, Any], files: dict[str, str | None]) -> None:
+def _record(run: Run, cost: Cost, setting: dict[str, Any], files: dict[str, Any]) -> None:
     from semrecall.formats import write, write_cost
 
     if files["output"] is not None:

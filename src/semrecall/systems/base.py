@@ -146,6 +146,8 @@ class System(ABC):
     #: Whether `search` and `count` are given the texts of the queries as `texts`; vectors that
     #: come along are not looked at.
     by_text: bool = False
+    #: Whether `build` makes one; False where it is searched as it is.
+    buildable: bool = True
     #: Whether `dimension` is known; where it is not, queries of any dimension are handed on.
     tells_dimension: bool = True
     #: Whether `search`, `count` and `exact` take `filters`: for each query one filter in the
