@@ -49,6 +49,9 @@ SYSTEMS: dict[str, Entry] = {
     "faiss": Entry(
         "semrecall.systems.faiss:FaissSystem", "faiss", "any faiss index, by factory string or file"
     ),
+    "hnswlib": Entry(
+        "semrecall.systems.hnswlib:HnswlibSystem", "hnswlib", "hnswlib, built here or saved"
+    ),
     "http": Entry("semrecall.systems.http:HttpSystem", None, "any JSON endpoint, by a template"),
     "https": Entry("semrecall.systems.http:HttpSystem", None, "the same, encrypted"),
     "python": Entry(
@@ -58,6 +61,13 @@ SYSTEMS: dict[str, Entry] = {
     ),
     "recorded": Entry(
         "semrecall.systems.recorded:RecordedSystem", None, "results recorded in a file"
+    ),
+    "scann": Entry("semrecall.systems.scann:ScannSystem", "scann", "ScaNN, built here or saved"),
+    "usearch": Entry(
+        "semrecall.systems.usearch:UsearchSystem", "usearch", "usearch, built here or saved"
+    ),
+    "voyager": Entry(
+        "semrecall.systems.voyager:VoyagerSystem", "voyager", "Voyager, built here or saved"
     ),
 }
 

@@ -42,6 +42,13 @@ if TYPE_CHECKING:
 
 __all__ = ["FaissSystem"]
 
+#: How knobs are set that faiss's own parameter space does not know by their names.
+_WRITTEN = {
+    "k_factor": 'faiss.ParameterSpace().set_index_parameter(index, "k_factor_rf", {value})',
+    "search_L": "faiss.downcast_index(index).nsg.search_L = {value}",
+    "qb": "faiss.downcast_index(faiss.extract_index_ivf(index)).qb = {value}",
+}
+
 
 class FaissSystem(System):
     """A faiss index.
@@ -63,6 +70,8 @@ class FaissSystem(System):
         "ids": "ids of the rows of a saved index, by position",
     }
 
+    #: One for all: counters of faiss are those of the process, and systems may share an index.
+    _lock: ClassVar = threading.RLock()
     _index: Any = None
     _space: Space
     #: Ids by label, and one more for -1; None where labels are the ids.
@@ -77,7 +86,6 @@ class FaissSystem(System):
         space: str | Space | None = None,
         ids: Any = None,
     ) -> None:
-        self._lock = threading.RLock()
         self._made: dict[str, Any] = {}
         self.factory = factory
         if (factory is None) == (index is None):
@@ -163,7 +171,6 @@ class FaissSystem(System):
         given = self.turned("build", knobs)
         vectors, geometry = Vectors.of(base), space_of(space)
         made = copy.copy(self)
-        made._lock = threading.RLock()
         if self.factory is None:
             made._check_base(vectors)
             made._take(self._held(), geometry)
@@ -268,6 +275,15 @@ class FaissSystem(System):
         """Queries normalised (cosine) and transformed (OPQ, PCA, ...), and ip for cosine."""
         seen = kept(self._held(), decode=False).view(self._as_compared(queries))
         return seen, space_of("ip") if self._space.name == "cosine" else self._space
+
+    def snippet(self, settings: Mapping[str, Any]) -> str:
+        """Python."""
+        usual = "faiss.ParameterSpace().set_index_parameter(index, {name!r}, {value})"
+        lines = [
+            _WRITTEN.get(name, usual).format(name=name, value=value)
+            for name, value in settings.items()
+        ]
+        return "\n".join([*lines, "distances, labels = index.search(queries, k)"])
 
     def _as_compared(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
         index = self._held()

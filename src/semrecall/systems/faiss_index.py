@@ -180,8 +180,9 @@ def stages(index: Any, queries: NDArray[np.float32], k: int) -> dict[str, Stage 
     """What a search for k results touches at each stage, as the knobs stand; None is unknown.
 
     Inverted lists: the coarse search is repeated and the sizes of the lists it names are added
-    up. Graphs: every query is searched once more, alone, and faiss's own counter is read. Bytes
-    are those of the vectors or codes compared; links of a graph and ids are not counted.
+    up. Graphs: every query is searched once more, alone, and faiss's own counter is read, which
+    leaves out the entry point. Bytes are those of the vectors or codes compared; links of a graph
+    and ids are not counted.
     """
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexIDMap):
@@ -191,7 +192,7 @@ def stages(index: Any, queries: NDArray[np.float32], k: int) -> dict[str, Stage 
     if isinstance(index, faiss.IndexRefine):
         candidates = int(k * index.k_factor)
         below = stages(index.base_index, queries, candidates)
-        return {**below, "refine": _refine(index, below, candidates)}
+        return {**below, "refine": _refine(index, queries, candidates)}
     if isinstance(index, faiss.IndexIVF):
         return _list_stages(index, queries)
     if isinstance(index, faiss.IndexHNSW):
@@ -202,12 +203,10 @@ def stages(index: Any, queries: NDArray[np.float32], k: int) -> dict[str, Stage 
     return {"search": None}
 
 
-def _refine(index: Any, below: dict[str, Stage | None], candidates: int) -> Stage | None:
-    last = list(below.values())[-1]
-    if last is None:
-        return None
-    # Fewer candidates come back when fewer vectors were looked at.
-    scored = np.minimum(last.distance_computations, min(candidates, index.ntotal))
+def _refine(index: Any, queries: NDArray[np.float32], candidates: int) -> Stage:
+    """The candidates that are found: fewer where few were looked at, or a filter of codes is on."""
+    _, found = index.base_index.search(queries, min(candidates, index.ntotal))
+    scored = (found >= 0).sum(axis=1).astype(np.float64)
     return Stage(scored, _vector_bytes(index.refine_index))
 
 
@@ -233,6 +232,8 @@ def _graph_stage(index: Any, queries: NDArray[np.float32], k: int) -> Stage:
         before = counter.ndis
         index.search(queries[row : row + 1], k)
         counts[row] = counter.ndis - before
+    # The entry point is compared, too, but not counted. Nothing counted stays unknown.
+    counts[counts > 0] += 1
     return Stage(counts, _vector_bytes(index.storage))
 
 
