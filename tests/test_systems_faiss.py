@@ -321,6 +321,24 @@ def test_lists_are_counted_as_faiss_counts_them(faiss: Any, factory: str, name: 
     np.testing.assert_array_equal(coarse.distance_computations, np.full(20, 16))
 
 
+@pytest.mark.parametrize("factory", ["IVF16,SQ8", "IVF16,PQ4x4fs"])
+def test_lists_are_counted_as_brute_force_over_them_counts(faiss: Any, factory: str) -> None:
+    """nlist of faiss's own counters is wrong for fast scan; what the lists hold is not."""
+    system = open_system(f"faiss?factory={factory}").build(BASE, "l2")
+    index = faiss.downcast_index(system._index)  # type: ignore[attr-defined]
+    centroids = index.quantizer.reconstruct_n(0, 16)
+    nearest = ((BASE[:, None] - centroids) ** 2).sum(axis=2).argmin(axis=1)
+    for probes in (1, 5, 16):
+        counters = system.count(QUERIES, 10, nprobe=probes)
+        assert counters is not None
+        codes = counters.stages["codes"]
+        assert codes is not None
+        for row, query in enumerate(QUERIES):
+            probed = ((centroids - query) ** 2).sum(axis=1).argsort()[:probes]
+            compared = sum(1 for own in nearest if own in probed)
+            assert codes.distance_computations[row] == compared
+
+
 def test_a_graph_is_counted_as_faiss_counts_it(faiss: Any) -> None:
     system = open_system("faiss?factory=HNSW16_SQ8").build(BASE, "ip")
     counters = system.count(QUERIES, 10, efSearch=50)
