@@ -185,7 +185,7 @@ def test_a_bad_query_is_told_and_does_no_harm(data: Path, run) -> None:
         (("exact", *VECTORS, "--space", "ip", "--codes", "c.jsonl"), "nothing is quantised", ""),
         (("exact", *VECTORS, "--space", "ip", "-k", "0"), "k is 0", ""),
         (("exact", "--base", "gone.npy", "--queries", "queries.npy"), "gone.npy", ""),
-        (("exact", "--base", "base.npy"), "missing option '--queries'", "--help"),
+        (("exact", "--base", "base.npy"), "there are no queries", "--eval-set"),
     ],
 )
 def test_wrong_input_is_explained_and_exits_with_2(
