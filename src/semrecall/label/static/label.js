@@ -99,8 +99,9 @@ function fill(parent, text) {
   pieces.forEach((piece, at) => parent.append(at % 2 ? make("span", piece.slice(1, -1), {class: "mark"}) : piece));
 }
 
-// Paragraphs of their own have directions of their own, and only those in view are laid out.
+// Paragraphs have directions of their own; of a very long text only those in view are laid out.
 function paragraphs(text) {
+  $("text").classList.toggle("long", text.length > 50000);
   return text.split(/\n\s*\n/).flatMap((part) => part.match(/[^]{1,20000}/g) ?? []).map((part) => {
     const made = make("p", "", {dir: "auto"});
     fill(made, part);
