@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from semrecall.systems import open_system
     from semrecall.tolerance import tolerance
     from semrecall.truth import truth
+    from semrecall.tuning import tune
 
 _HOME = {
     "Comparison": "evaluate",
@@ -66,6 +67,7 @@ _HOME = {
     "split": "splits",
     "tolerance": "tolerance",
     "truth": "truth",
+    "tune": "tuning",
     "write": "formats",
 }
 
@@ -105,6 +107,7 @@ __all__ = [
     "split",
     "tolerance",
     "truth",
+    "tune",
     "write",
 ]
 

@@ -108,34 +108,32 @@ class Evaluator:
         base: Any = None,
         query_ids: Any = None,
         k: int | None = None,
-        filters: Sequence[Any] | None = None,
+        filters: Sequence[Any] | Mapping[Any, Any] | None = None,
+        texts: Sequence[str] | Mapping[Any, str] | None = None,
         no_relevant: NoRelevant = "skip",
     ) -> None:
         """What is measured, and against what.
 
-        queries: Vectors, an array (n, d) or a path. base: the vectors searched; then scores are
-        exact, recomputed in float64. k: results per query; the largest k of the measures at
-        least. filters: one per query vector, as `search` takes them. no_relevant: as in
-        `evaluate`.
+        queries: Vectors, an array (n, d) or a path; None for a system that is asked in text. base:
+        the vectors searched; then scores are exact, recomputed in float64. k: results per query;
+        the largest k of the measures at least. filters, texts: one per query, or by query id, as
+        `search` takes them. no_relevant: as in `evaluate`.
 
         Raises InputError without truth and judgments, MismatchError where no query is known, and
         MeasureError for a measure that cannot be computed.
         """
-        self.vectors = queries_of(queries)
-        if query_ids is not None:
-            self.vectors = Vectors.of(self.vectors, ids=ids_of(query_ids, what="query ids"))
+        self.vectors = _vectors(queries, texts, query_ids)
         self.matrix = np.ascontiguousarray(self.vectors.require_matrix(), dtype=np.float32)
         self.measures = parse_all(measures)
         self.truth, self.judgments = truth, judgments
         self.base = None if base is None else vectors_of(base)
         self.no_relevant: NoRelevant = no_relevant
-        if filters is not None and len(filters) != len(self.matrix):
-            raise InputError(f"{len(filters):,} filters for {len(self.matrix):,} queries")
         self._at = self._known()
         self.queries: Ids = self.vectors.ids[self._at]
         self.left_out = len(self.matrix) - len(self._at)
         self.k = self._results(k)
-        self.filters = None if filters is None else [filters[row] for row in self._at.tolist()]
+        self.filters = self._each(filters, "filters")
+        self.texts = self._each(texts, "texts")
         self._checked = False
         self._used: dict[str, Measure] = {}
         self._parts: dict[bytes, tuple[Run | None, Judgments | None]] = {}
@@ -184,8 +182,9 @@ class Evaluator:
         """The run and the cost of one setting on some queries; scores as the system tells them."""
         asked = Vectors.of(self.matrix[self._at[rows]], ids=self.queries[rows])
         given: dict[str, Any] = dict(settings)
-        if self.filters is not None:
-            given["filters"] = [self.filters[row] for row in rows.tolist()]
+        for name, values in (("filters", self.filters), ("texts", self.texts)):
+            if values is not None:
+                given[name] = [values[row] for row in rows.tolist()]
         with warnings.catch_warnings():
             if self._checked:
                 # What is odd about the queries was said with the first setting.
@@ -237,6 +236,17 @@ class Evaluator:
         return Semantic(k, rel, counts, np.count_nonzero(~np.isnan(near), axis=1))
 
     # -- what belongs together --------------------------------------------------------------
+
+    def _each(self, given: Sequence[Any] | Mapping[Any, Any] | None, what: str) -> list[Any] | None:
+        """One value for each query that can be measured, given by position or by id."""
+        if given is None:
+            return None
+        if isinstance(given, Mapping):
+            by_id = {str(name): value for name, value in given.items()}
+            return [by_id.get(str(query)) for query in self.queries]
+        if len(given) != len(self.matrix):
+            raise InputError(f"{len(given):,} {what} for {len(self.matrix):,} queries")
+        return [given[row] for row in self._at.tolist()]
 
     def _known(self) -> NDArray[np.int64]:
         """Rows of the query vectors that truth or judgments know."""
@@ -299,6 +309,20 @@ class Evaluator:
             chosen = self.queries[rows]
             self._parts[key] = (_of(self.truth, chosen), _of(self.judgments, chosen))
         return self._parts[key]
+
+
+def _vectors(queries: Any, texts: Any, query_ids: Any) -> Vectors:
+    """The query vectors with their ids; for queries in text alone, one column that says nothing."""
+    if queries is None and texts is None:
+        raise InputError("there are no queries: neither vectors nor texts are given")
+    if queries is not None:
+        vectors = queries_of(queries)
+    else:
+        own = list(texts) if isinstance(texts, Mapping) else None
+        vectors = Vectors.of(np.ones((len(texts), 1), dtype=np.float32), ids=own)
+    if query_ids is not None:
+        vectors = Vectors.of(vectors, ids=ids_of(query_ids, what="query ids"))
+    return vectors
 
 
 def _of(noun: Noun | None, queries: Ids) -> Noun | None:

@@ -84,7 +84,12 @@ class Plan:
         if self.searcher == "random":
             return [(self.branches, Random(ranges, self.seed))]
         if self.searcher == "vizier":
-            return [(self.branches, Vizier(ranges, seed=self.seed))]
+            if len(self.branches) > 1:
+                raise InputError(
+                    "Vizier's algorithm knows no conditional spaces: one system at a time",
+                    hint="tpe tunes several systems at once",
+                )
+            return [(self.branches, Vizier(self.branches[0].free, seed=self.seed))]
         return [((branch,), self._one(branch)) for branch in self.branches]
 
     def _one(self, branch: Branch) -> Searcher:

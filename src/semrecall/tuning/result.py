@@ -7,11 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from semrecall.tuning.front import Point
 from semrecall.tuning.ranges import Setting
 from semrecall.tuning.target import Estimate, Target
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from semrecall.measures import Measure
     from semrecall.tuning.against import Saving
     from semrecall.tuning.objectives import Objective
@@ -51,6 +55,7 @@ class Tuning:
         never was worse nor cheaper. spent: whether the limit of trials ended the search.
     snippet: the setting as it is written for the system itself.
     savings: what tuning for this measure saves, where that was asked.
+    confirmed: the target's measure of the choice on the queries held out, one by one.
     """
 
     target: Target
@@ -68,6 +73,7 @@ class Tuning:
     snippet: str
     savings: tuple[Saving, ...] = ()
     measures: tuple[Measure, ...] = ()
+    confirmed: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     confidence: float = 0.95
     seed: int = 0
     notes: tuple[str, ...] = field(default=())

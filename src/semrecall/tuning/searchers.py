@@ -27,6 +27,10 @@ Steps = Generator[Point, Outcome, None]
 NOISE = {False: 0.01, True: 0.25}
 
 
+#: Costs closer than this are as good as one.
+_ALIKE = 0.01
+
+
 class Searcher(Protocol):
     """What proposes points."""
 
@@ -205,16 +209,23 @@ class Bisection(_Stepping):
                 yield from self._see(self.range.low)
                 continue
             middle = self.range.between(low, least)
-            if middle is None:
+            if middle is None or self._settled(low, least):
                 return
             yield from self._see(middle)
+
+    def _settled(self, low: float, least: float) -> bool:
+        """Whether nothing between a miss and a hit is worth a search."""
+        miss, hit = self.seen[low], self.seen[least]
+        if miss.full and hit.full and hit.cost - miss.cost < _ALIKE * hit.cost:
+            return True
+        return miss.cost > self.bound
 
     def _least_met(self) -> float | None:
         return min((v for v, outcome in self.seen.items() if outcome.meets), default=None)
 
     def _look_below(self) -> Steps:
         least = self._least_met()
-        if least is None:
+        if least is None or self.seen[least].cost > self.bound:
             return
         low = max((v for v in self.seen if v < least), default=None)
         below = None if low is None else self.range.below(low)
@@ -277,25 +288,38 @@ class Nested(_Stepping):
 
 
 class Refined(_Stepping):
-    """One outer knob: its range spread, then closer and closer around the best of it."""
+    """One outer knob: up in strides while that helps, then closer and closer around the best.
 
-    def __init__(self, one: Range, points: int = 6, rounds: int = 3) -> None:
-        self.range, self.points, self.rounds = one, points, rounds
+    More of a knob may cost more than all else together, so the far end of the range is looked at
+    only where the way there gets better.
+    """
+
+    def __init__(self, one: Range, rounds: int = 3) -> None:
+        self.range, self.rounds = one, rounds
         self.seen: dict[float, Outcome] = {}
         super().__init__()
 
     def steps(self) -> Steps:
-        """Spread, then halve the gaps beside the best."""
-        for value in self.range.spread(self.points):
+        """Stride, then halve the gaps beside the best."""
+        value: float | None = self.range.low
+        while value is not None and self._helps():
             self.seen[value] = yield {self.range.name: value}
+            value = self.range.above(value)
         for _ in range(self.rounds):
             ordered = sorted(self.seen)
-            at = ordered.index(min(ordered, key=lambda v: rank(self.seen[v])))
+            at = ordered.index(self._best())
             gaps = [(ordered[i - 1], ordered[i]) for i in (at, at + 1) if 0 < i < len(ordered)]
             for low, high in gaps:
                 middle = self.range.between(low, high)
                 if middle is not None and middle not in self.seen:
                     self.seen[middle] = yield {self.range.name: middle}
+
+    def _best(self) -> float:
+        return min(self.seen, key=lambda v: rank(self.seen[v]))
+
+    def _helps(self) -> bool:
+        """Whether one of the last two strides brought the best so far."""
+        return len(self.seen) < 3 or self._best() in sorted(self.seen)[-2:]
 
 
 def rank(outcome: Outcome) -> tuple[bool, float, float]:

@@ -23,6 +23,7 @@ __all__ = [
     "front_rows",
     "headline",
     "interval_text",
+    "point_row",
     "remarks",
     "saving_tables",
     "setting_of",
@@ -256,6 +257,18 @@ def cost_text(objective: Objective, cost: Estimate) -> str:
     """A cost with its name and interval."""
     around = "" if math.isnan(cost.low) else f" ({interval_text(cost, cost=True)})"
     return f"{objective.name} {cost_number(cost.mean)}{around}"
+
+
+def point_row(point: Point, tuning: Tuning) -> dict[str, Any]:
+    """A point of the front as one flat row, for CSV and markdown."""
+    row: dict[str, Any] = {"system": point.setting.system}
+    row |= {f"build {name}": value for name, value in point.setting.build}
+    row |= dict(point.setting.search)
+    for name, found in point.measures.items():
+        row |= {name: found.mean, f"{name} low": found.low, f"{name} high": found.high}
+    cost = tuning.objective.name
+    row |= {cost: point.cost.mean, f"{cost} low": point.cost.low, f"{cost} high": point.cost.high}
+    return row | {"chosen": point.setting == tuning.choice.setting}
 
 
 def tuning_document(tuning: Tuning) -> dict[str, Any]:

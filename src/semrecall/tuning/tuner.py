@@ -66,7 +66,8 @@ def tune(
     confidence: float = 0.95,
     k: int | None = None,
     query_ids: Any = None,
-    filters: Sequence[Any] | None = None,
+    filters: Sequence[Any] | Mapping[Any, Any] | None = None,
+    texts: Sequence[str] | Mapping[Any, str] | None = None,
     no_relevant: NoRelevant = "skip",
     progress: Callable[[str], None] | None = None,
 ) -> Tuning:
@@ -74,7 +75,7 @@ def tune(
 
     system: a system or a spec, or several, which are then compared by cost. One that is not built
         is built on `base` in `space`.
-    queries, query_ids, filters, truth, judgments, base, k, no_relevant: as in `Evaluator`.
+    queries, query_ids, filters, texts, truth, judgments, base, k, no_relevant: as in `Evaluator`.
     target: "srecall@100 >= 0.98", "rde@100 <= 1%"; any measure.
     minimize: a name of OBJECTIVES; None takes bytes read, else distance computations, else mean
         latency: the first that the system tells.
@@ -100,7 +101,7 @@ def tune(
     branches = branches_of(systems, search, build)
     evaluator = Evaluator(
         queries, shown, truth=truth, judgments=judgments, base=base, query_ids=query_ids, k=k,
-        filters=filters, no_relevant=no_relevant,
+        filters=filters, texts=texts, no_relevant=no_relevant,
     )  # fmt: skip
     development, held_out = _parts(evaluator, split, dev, seed)
     # Build knobs say what is built: then nothing is built yet, and the first trial will tell.
@@ -199,6 +200,7 @@ class _Tuner:
             snippet=self._snippet(best.setting),
             savings=saved,
             measures=tuple(race.evaluator.measures),
+            confirmed=race.measure(best.setting, self.held_out).values[target.name],
             confidence=race.confidence,
             seed=race.seed,
         )
@@ -336,6 +338,7 @@ def _identity(evaluator: Evaluator, systems: Mapping[str, System], base: Any) ->
         "k": evaluator.k,
         "no_relevant": evaluator.no_relevant,
         "filters": None if evaluator.filters is None else _hash(repr(evaluator.filters)),
+        "texts": None if evaluator.texts is None else _hash(*map(str, evaluator.texts)),
         "truth": None
         if truth is None
         else _hash(truth.offsets.tobytes(), *truth.documents.strings().tolist()),

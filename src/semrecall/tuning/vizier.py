@@ -29,14 +29,16 @@ _WORKER = Path(__file__).with_name("vizier_worker.py")
 class Vizier:
     """Suggestions of Vizier's default algorithm (a Gaussian process bandit), without end.
 
-    branches: as for `TPE`. Vizier is told the logarithm of the cost; a setting that misses the
-    target has a penalty that grows with its shortfall.
+    ranges: of all knobs; one system only, as the algorithm knows no conditional spaces.
+
+    Vizier is told the logarithm of the cost; a setting that misses the target has a penalty that
+    grows with its shortfall.
     """
 
     def __init__(
-        self, branches: Mapping[str, Sequence[Range]], *, seed: int = 0, python: str | None = None
+        self, ranges: Sequence[Range], *, seed: int = 0, python: str | None = None
     ) -> None:
-        self.branches = {name: list(ranges) for name, ranges in branches.items()}
+        self.ranges = list(ranges)
         program = python or os.environ.get(PYTHON)
         if not program:
             raise InputError(
@@ -99,22 +101,18 @@ class Vizier:
             ) from error
         return answer
 
-    def _space(self) -> dict[str, list[dict[str, Any]]]:
-        return {
-            name: [
-                {
-                    "name": one.name, "low": one.low, "high": one.high, "whole": one.whole,
-                    "log": one.scale == "log" and one.low > 0, "listed": list(one.listed),
-                }
-                for one in ranges
-            ]
-            for name, ranges in self.branches.items()
-        }  # fmt: skip
+    def _space(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": one.name, "low": one.low, "high": one.high, "whole": one.whole,
+                "log": one.scale == "log" and one.low > 0, "listed": list(one.listed),
+            }
+            for one in self.ranges
+        ]  # fmt: skip
 
     def _point(self, found: Mapping[str, Any]) -> Point:
-        name = found.get("system", next(iter(self.branches)))
-        point: dict[str, Any] = {"system": name} if len(self.branches) > 1 else {}
-        for one in self.branches[name]:
+        point: dict[str, Any] = {}
+        for one in self.ranges:
             value = found[one.name]
             if one.listed:
                 value = min(one.listed, key=lambda v: abs(v - value))

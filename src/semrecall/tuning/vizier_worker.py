@@ -27,7 +27,7 @@ def main() -> None:
 class Study:
     """One study: a space, what was suggested, and what was measured."""
 
-    def __init__(self, space: dict[str, list[dict[str, Any]]], seed: int) -> None:
+    def __init__(self, space: list[dict[str, Any]], seed: int) -> None:
         from jax import config, random
         from vizier import pyvizier as vz
         from vizier._src.algorithms.designers.gp_ucb_pe import VizierGPUCBPEBandit
@@ -36,13 +36,7 @@ class Study:
         config.update("jax_enable_x64", True)
         self.vz, self.completed = vz, CompletedTrials
         problem = vz.ProblemStatement()
-        root = problem.search_space.root
-        if len(space) > 1:
-            select = root.add_categorical_param("system", sorted(space))
-            for name, ranges in space.items():
-                _add(vz, select.select_values([name]), ranges)
-        else:
-            _add(vz, root, next(iter(space.values())))
+        _add(vz, problem.search_space.root, space)
         information = vz.MetricInformation(name="value", goal=vz.ObjectiveMetricGoal.MINIMIZE)
         problem.metric_information.append(information)
         self.designer: Any = VizierGPUCBPEBandit(problem, rng=random.PRNGKey(seed))
