@@ -19,7 +19,18 @@ from semrecall.errors import MissingExtra
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
-OPTIONAL = {"aiohttp", "faiss", "h5py", "matplotlib", "pandas", "polars"}
+OPTIONAL = {
+    "aiohttp",
+    "apsw",
+    "duckdb",
+    "faiss",
+    "h5py",
+    "matplotlib",
+    "pandas",
+    "polars",
+    "psycopg",
+    "sqlite_vec",
+}
 
 settings.register_profile("default", deadline=None, derandomize=True)
 settings.load_profile("default")

@@ -45,9 +45,18 @@ class Entry:
 
 
 SYSTEMS: dict[str, Entry] = {
+    "duckdb": Entry(
+        "semrecall.systems.duckdb:DuckdbSystem", "duckdb", "DuckDB: exact search in SQL"
+    ),
     "exact": Entry("semrecall.systems.exact:ExactSystem", None, "exact search by semrecall itself"),
     "faiss": Entry(
         "semrecall.systems.faiss:FaissSystem", "faiss", "any faiss index, by factory string or file"
+    ),
+    "pgvector": Entry(
+        "semrecall.systems.pgvector:PgvectorSystem", "pgvector", "PostgreSQL with pgvector"
+    ),
+    "postgresql": Entry(
+        "semrecall.systems.pgvector:PgvectorSystem", "pgvector", "the same by its usual address"
     ),
     "hnswlib": Entry(
         "semrecall.systems.hnswlib:HnswlibSystem", "hnswlib", "hnswlib, built here or saved"
@@ -63,6 +72,9 @@ SYSTEMS: dict[str, Entry] = {
         "semrecall.systems.recorded:RecordedSystem", None, "results recorded in a file"
     ),
     "scann": Entry("semrecall.systems.scann:ScannSystem", "scann", "ScaNN, built here or saved"),
+    "sqlite-vec": Entry(
+        "semrecall.systems.sqlitevec:SqliteVecSystem", "sqlite-vec", "SQLite with sqlite-vec"
+    ),
     "usearch": Entry(
         "semrecall.systems.usearch:UsearchSystem", "usearch", "usearch, built here or saved"
     ),

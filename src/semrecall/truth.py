@@ -8,8 +8,9 @@ from typing import Any
 from semrecall.data import Run
 from semrecall.exact import search
 from semrecall.exact.search import Progress
-from semrecall.formats import queries_of, read_allowed, vectors_of
+from semrecall.formats import queries_of, read_allowed
 from semrecall.space import Space
+from semrecall.systems import base_vectors
 
 __all__ = ["truth"]
 
@@ -27,7 +28,8 @@ def truth(
 ) -> Run:
     """The exact k nearest neighbours of every query, the same on every machine.
 
-    base, queries: Vectors, an array (n, d), or the path of a file of vectors.
+    base, queries: Vectors, an array (n, d), or the path of a file of vectors. The base may also be
+        the spec of a system that gives out what it holds ("pgvector://...?table=docs").
     k: how many neighbours; rows are longer where ties with the k-th continue, and shorter only
         where fewer neighbours exist.
     space: "ip", "cosine" or "l2".
@@ -43,7 +45,7 @@ def truth(
     """
     allowed = read_allowed(filter) if isinstance(filter, str | Path) else filter
     return search(
-        vectors_of(base),
+        base_vectors(base),
         queries_of(queries),
         k,
         space,

@@ -9,7 +9,7 @@ import click
 
 from semrecall.cli.hints import hints_for
 from semrecall.cli.labels import LABEL_OPTIONS, label_settings, note_use
-from semrecall.cli.sources import FILE, given_as
+from semrecall.cli.sources import BASE, FILE, given_as
 
 if TYPE_CHECKING:
     from semrecall.data import Judgments, Run
@@ -58,7 +58,7 @@ _OPTIONS = (
         help="A measure, e.g. srecall@100; may be repeated. Default: what the files allow.",
     ),
     click.option(
-        "--base", type=FILE, help="Base vectors: recompute scores exactly (with --queries)."
+        "--base", type=BASE, help="Base vectors: recompute scores exactly (with --queries)."
     ),
     click.option("--queries", type=FILE, help="Query vectors."),
     click.option("--base-dataset", help="Part of the base file: HDF5 data set or parquet column."),
@@ -186,7 +186,8 @@ def _read(given: dict[str, Any]) -> tuple[list[Run], Run | None, Judgments | Non
 def _vectors(given: dict[str, Any]) -> tuple[Any, Any]:
     """Base and query vectors, where both are given; one alone is for `evaluate` to refuse."""
     from semrecall.errors import InputError
-    from semrecall.formats import read_queries, read_vectors
+    from semrecall.formats import read_queries
+    from semrecall.systems import base_vectors
 
     for option, part in (
         ("base_dataset", "base"),
@@ -200,7 +201,7 @@ def _vectors(given: dict[str, Any]) -> tuple[Any, Any]:
     if not (base and queries):
         return base, queries
     with hints_for("base", base):
-        base = read_vectors(base, dataset=given["base_dataset"], ids=given["base_ids"])
+        base = base_vectors(base, dataset=given["base_dataset"], ids=given["base_ids"], whole=True)
     with hints_for("queries", queries):
         queries = read_queries(queries, dataset=given["queries_dataset"], ids=given["query_ids"])
     return base, queries

@@ -297,21 +297,23 @@ def _check_pattern(
 
 def _opened(spec: str, space: str | None) -> System:
     """The system; one that is ready as it is learns its space from --space."""
+    from semrecall.registry import load_system
     from semrecall.systems import open_system, parse_spec
 
-    _, options = parse_spec(spec)
-    ready = "index" in options or "run" in options
+    name, options = parse_spec(spec)
+    ready = options.keys() & {"index", "run", "url"} and "space" in load_system(name).options
     return open_system(
         spec, **({"space": space} if ready and space and "space" not in options else {})
     )
 
 
 def _base(files: dict[str, str | None]) -> Vectors | None:
-    from semrecall.formats import read_vectors
+    from semrecall.systems import base_vectors
 
     if files["base"] is None:
         return None
-    return read_vectors(files["base"], dataset=files["base_dataset"], ids=files["base_ids"])
+    ids = files["base_ids"]
+    return base_vectors(files["base"], dataset=files["base_dataset"], ids=ids, whole=True)
 
 
 def _built(
@@ -325,6 +327,9 @@ def _built(
     if not system.buildable or (system.built and base is None):
         return system
     if base is None:
+        if "://" in system.spec:
+            # A database says itself what it has not.
+            _ = system.ntotal
         raise InputError(f"{system.spec!r} has to be built", hint="give --base FILE")
     if space is None and not system.built:
         raise InputError("building needs --space", hint="--space ip, cosine or l2")

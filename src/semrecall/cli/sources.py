@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-__all__ = ["FILE", "SourcePath", "given_as"]
+__all__ = ["BASE", "FILE", "SourcePath", "given_as"]
 
 #: What was given, by the path of its copy.
 _GIVEN: dict[str, str] = {}
@@ -52,6 +52,16 @@ class SourcePath(click.Path):
         return str(copy)
 
 
+class BaseSource(SourcePath):
+    """The type of an option that names a base: a file to read, or what a database holds."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        """The path, or the spec of a system as it is: NAME://..."""
+        return value if "://" in str(value) else super().convert(value, param, ctx)
+
+
 def given_as(path: str) -> str:
     """The path as the user gave it, where it is that of a copy."""
     return _GIVEN.get(path, path)
@@ -66,3 +76,5 @@ def _is_pipe(path: str) -> bool:
 
 #: The type of an option that names a file to read.
 FILE = SourcePath()
+#: The type of an option that names base vectors.
+BASE = BaseSource()

@@ -50,7 +50,8 @@ def command(
     """Find the exact nearest neighbours of every query.
 
     BASE and QUERIES are files of vectors: .npy, .fvecs, .fbin, .hdf5, .parquet and more
-    (`semrecall list formats`). The answer is the same on every machine: scores are float64,
+    (`semrecall list formats`). BASE may be a database, too: pgvector://host/database?table=docs
+    is read in pages. The answer is the same on every machine: scores are float64,
     equal scores stand in order of their ids, and ties at rank k are kept.
 
     \b
@@ -60,20 +61,21 @@ def command(
     import time
 
     from semrecall.errors import InputError
-    from semrecall.formats import read_queries, read_vectors, write
+    from semrecall.formats import read_queries, write
+    from semrecall.systems import base_vectors
     from semrecall.truth import truth
 
-    base_vectors = read_vectors(base, dataset=base_dataset, ids=base_ids)
+    vectors = base_vectors(base, dataset=base_dataset, ids=base_ids)
     query_vectors = read_queries(queries, dataset=queries_dataset, ids=query_ids)
-    if base_vectors.length is not None and k > base_vectors.length:
+    if vectors.length is not None and k > vectors.length:
         raise InputError(
-            f"k is {k:,}, but the base has {base_vectors.length:,} rows",
-            hint=f"ask for at most -k {base_vectors.length}" if base_vectors.length else None,
+            f"k is {k:,}, but the base has {vectors.length:,} rows",
+            hint=f"ask for at most -k {vectors.length}" if vectors.length else None,
         )
     start = time.perf_counter()
-    with progress_bar("exact search", base_vectors.length) as progress:
+    with progress_bar("exact search", vectors.length) as progress:
         found = truth(
-            base_vectors,
+            vectors,
             query_vectors,
             k,
             space,

@@ -5,13 +5,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from semrecall.data import Vectors
 from semrecall.errors import InputError
+from semrecall.formats import read_vectors
 from semrecall.registry import did_you_mean, load_system, split_spec
 from semrecall.systems.base import System
 
-__all__ = ["open_system", "parse_spec"]
+__all__ = ["base_vectors", "open_system", "parse_spec"]
 
 
 def open_system(spec: str, **options: Any) -> System:
@@ -55,3 +60,24 @@ def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
     if slashes:
         return scheme, {"url": name, **options}
     return name, options
+
+
+def base_vectors(
+    source: Any, *, dataset: str | None = None, ids: Any = None, whole: bool = False
+) -> Vectors:
+    """The vectors of a base: Vectors, an array, the path of a file, or those a database holds.
+
+    source: a text with "://" is the spec of a system, which gives out what it holds in pages.
+    dataset, ids: as in `read_vectors`, for a file. whole: whether to hold pages in memory, for
+    work that needs rows in any order.
+    """
+    if not isinstance(source, str | Path):
+        return Vectors.of(source, ids=ids)
+    if "://" not in str(source):
+        return read_vectors(source, dataset=dataset, ids=ids)
+    if dataset is not None or ids is not None:
+        raise InputError(f"{source} has ids of its own, and no data sets; expected neither")
+    held = open_system(str(source)).vectors()
+    if not whole or held.matrix is not None:
+        return held
+    return Vectors.of(np.concatenate([block for _, block in held.blocks(1 << 14)]), ids=held.ids)
