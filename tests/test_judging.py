@@ -59,6 +59,8 @@ def test_a_pool_keeps_its_probabilities(tmp_path: Path) -> None:
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     done = judge(path, FunctionJudge(shares_words), corpus=CORPUS, queries=QUERIES)
     assert done.judgments.details["probability"].tolist() == [1, 0.5, 0.25, 1, 1]
+    path.write_text(json.dumps(rows[0] | {"rank": 1, "probability": 0.5}), encoding="utf-8")
+    assert read_pairs(path).probabilities == [0.5]
     path.write_text(json.dumps(rows[0] | {"probability": 0}), encoding="utf-8")
     with pytest.raises(InputError, match=r"pairs\.jsonl: pair 0 was picked with probability 0"):
         read_pairs(path)

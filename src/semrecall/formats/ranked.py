@@ -62,6 +62,8 @@ def noun_of_names(names: Any) -> str | None:
         return "run"
     if not found & set(DOC_COLUMNS) or not found & set(QUERY_COLUMNS):
         return "texts" if "text" in found else None
+    if "probability" in found and not found & {*_GRADES_ONLY, *SCORE_COLUMNS}:
+        return None  # pairs to judge, as a pool or a plan lists them
     if "rank" in found:
         return "run"
     if found & _GRADES_ONLY or ("corpus-id" in found and "score" in found):
