@@ -26,6 +26,7 @@ OPTIONAL = {
     "faiss",
     "h5py",
     "matplotlib",
+    "optuna",
     "pandas",
     "polars",
     "psycopg",

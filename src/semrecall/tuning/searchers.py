@@ -117,7 +117,8 @@ class Bisection(_Stepping):
     Where a check fails, `monotone` is False and the range is searched by a grid.
 
     start: where to begin. bound: a cost above which nothing is of interest. timed: the cost is
-    from a clock, which is noisy. seen: outcomes by value.
+    from a clock, which is noisy. thorough: before nothing meets the target, a grid is looked at,
+    too. seen: outcomes by value.
     """
 
     def __init__(
@@ -127,9 +128,10 @@ class Bisection(_Stepping):
         start: float | None = None,
         bound: float = math.inf,
         timed: bool = False,
+        thorough: bool = True,
         points: int = 16,
     ) -> None:
-        self.range, self.bound, self.points = one, bound, points
+        self.range, self.bound, self.points, self.thorough = one, bound, points, thorough
         self.start = one.low if start is None else start
         self.noise = NOISE[timed]
         self.seen: dict[float, Outcome] = {}
@@ -166,7 +168,10 @@ class Bisection(_Stepping):
         yield from self._halve()
         yield from self._look_below()
         if not self.monotone:
-            yield from self._grid()
+            yield from self._grid(self.range.high)
+        elif self.thorough and self._least_met() is None:
+            # That a target is out of reach is not said of a few points.
+            yield from self._grid(max(self.seen))
 
     def _see(self, value: float) -> Generator[Point, Outcome, Outcome]:
         if value not in self.seen:
@@ -232,10 +237,11 @@ class Bisection(_Stepping):
         if below is not None:
             yield from self._see(below)
 
-    def _grid(self) -> Steps:
+    def _grid(self, top: float) -> Steps:
         """All over the range, then closer to the cheapest that meets the target."""
         for value in self.range.spread(self.points):
-            yield from self._see(value)
+            if value <= top:
+                yield from self._see(value)
         for _ in range(4):
             least = self.least
             if least is None:
@@ -273,7 +279,9 @@ class Nested(_Stepping):
             point = self.outer.ask()
             if point is None:
                 return
-            row = Bisection(self.inner, start=self._start, bound=self._best, timed=self.timed)
+            row = Bisection(
+                self.inner, start=self._start, bound=self._best, timed=self.timed, thorough=False
+            )
             while (one := row.ask()) is not None:
                 row.tell(one, (yield {**point, **one}))
             self.monotone = self.monotone and row.monotone
@@ -323,9 +331,12 @@ class Refined(_Stepping):
 
 
 def rank(outcome: Outcome) -> tuple[bool, float, float]:
-    """The order of outcomes, best first: those that meet the target by cost, others by how far."""
+    """The order of outcomes, best first: those that meet the target by cost, others by how far.
+
+    Of equal costs the better quality comes first.
+    """
     if outcome.meets:
-        return (False, outcome.cost, 0.0)
+        return (False, outcome.cost, outcome.shortfall)
     return (True, outcome.shortfall, outcome.cost)
 
 

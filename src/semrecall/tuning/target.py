@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Estimate", "Target", "estimate", "mean_of"]
 
-_WRITTEN = re.compile(r"\s*(?P<measure>.+?)\s*(?P<sign>>=|<=|=>|=<|==|=|>|<)\s*(?P<value>\S+)\s*")
+_WRITTEN = re.compile(r"\s*(?P<measure>.*[^<>=\s])\s*(?P<sign>[<>=]+)\s*(?P<value>[^<>=\s]+)\s*")
 #: Measures that count, so that their means are not held below 1.
 _COUNTS = {"NumRet", "NumRel", "NumRelRet", "NumQ", "ratio"}
 

@@ -104,21 +104,15 @@ def tune(
         filters=filters, texts=texts, no_relevant=no_relevant,
     )  # fmt: skip
     development, held_out = _parts(evaluator, split, dev, seed)
-    # Build knobs say what is built: then nothing is built yet, and the first trial will tell.
-    built = next((s for s in systems.values() if s.built), None)
-    minimized = (
-        objective(minimize or "bytes_read")
-        if minimize or built is None
-        else default_objective(evaluator, built)
-    )
-    plan = Plan(branches, searcher, trials, builds, seed, minimized.timed)
     kept = Trials(store, _identity(evaluator, systems, base))
-    race = Race(
-        evaluator, systems, wanted, minimized, kept, development,
-        builder=_builder(systems, base, space), racing=racing, seed=seed, confidence=confidence,
-        limit=trials, progress=progress,
-    )  # fmt: skip
     try:
+        minimized = _minimized(minimize, evaluator, systems)
+        plan = Plan(branches, searcher, trials, builds, seed, minimized.timed)
+        race = Race(
+            evaluator, systems, wanted, minimized, kept, development,
+            builder=_builder(systems, base, space), racing=racing, seed=seed,
+            confidence=confidence, limit=trials, progress=progress,
+        )  # fmt: skip
         return _Tuner(race, plan, held_out, choose, baseline_of(against, wanted)).tuned()
     except (KeyboardInterrupt, Stopped) as stop:
         raise _resumable(stop, kept) from stop
@@ -140,6 +134,15 @@ def ready(
     if build:
         return found
     return {name: _built(one, base, space, {}) for name, one in found.items()}
+
+
+def _minimized(name: str | None, evaluator: Evaluator, systems: Mapping[str, System]) -> Objective:
+    """What is made small: as asked, or the first that a built system tells."""
+    built = next((system for system in systems.values() if system.built), None)
+    if name is None and built is not None:
+        return default_objective(evaluator, built)
+    # Where build knobs are tuned nothing is built yet: the first trial tells whether it is counted.
+    return objective(name or "bytes_read")
 
 
 def default_objective(evaluator: Evaluator, system: System) -> Objective:
@@ -220,7 +223,7 @@ class _Tuner:
             if not trials:
                 messages = {t.message for t in race.trials.values()}
                 raise InputError(f"no setting could be searched: {'; '.join(sorted(messages))}")
-            best = min(trials, key=lambda t: rank(race.outcome(t)))
+            best = min(trials, key=lambda t: (*rank(race.outcome(t)), t.setting.search))
             if best.full:
                 return best
             race.complete(best.setting)

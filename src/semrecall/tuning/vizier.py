@@ -1,7 +1,7 @@
-"""Google Vizier as a searcher: in a process and an environment of its own, by lines of JSON.
+"""Google Vizier as a searcher: in a process of its own, by lines of JSON.
 
-Its pins (jax 0.4.36, numpy below 2.2, protobuf below 6) go with no other package here. So the
-worker runs under another Python, the one named by SEMRECALL_VIZIER_PYTHON; see docs/tuning.md.
+Its pins (jax 0.4.36, protobuf below 6) may go with nothing else here. So the worker may run under
+another Python, the one that SEMRECALL_VIZIER_PYTHON names; see docs/tuning.md.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import json
 import math
 import os
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from semrecall.errors import InputError, Stopped
+from semrecall.errors import InputError, MissingExtra, Stopped
 from semrecall.tuning.racing import Outcome
 from semrecall.tuning.ranges import Range
 from semrecall.tuning.searchers import Point
@@ -41,11 +43,9 @@ class Vizier:
         self.ranges = list(ranges)
         program = python or os.environ.get(PYTHON)
         if not program:
-            raise InputError(
-                "Google Vizier runs under a Python of its own, and none is named",
-                hint=f"make an environment with google-vizier and set {PYTHON} to its python; "
-                "docs/tuning.md has the pins",
-            )
+            if find_spec("vizier") is None:
+                raise MissingExtra("google-vizier", "vizier", "the searcher 'vizier'")
+            program = sys.executable
         try:
             self._worker = subprocess.Popen(
                 # Isolated: the folder of the worker is no place to import from.
@@ -96,8 +96,8 @@ class Vizier:
         except (OSError, ValueError) as error:
             raise Stopped(
                 "the worker of Google Vizier ended without an answer",
-                hint=f"what it said stands above; is google-vizier installed for the Python that "
-                f"{PYTHON} names?",
+                hint="what it said stands above; is google-vizier installed for that Python "
+                f"({PYTHON})?",
             ) from error
         return answer
 

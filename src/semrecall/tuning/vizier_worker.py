@@ -1,7 +1,7 @@
 """The worker behind `vizier.py`: Google Vizier over lines of JSON on standard input and output.
 
-It runs under another Python than semrecall's, so it imports nothing of semrecall. Vizier is given
-the default algorithm without its server: GP_UCB_PE over a study in memory.
+It may run under another Python than semrecall's, so it imports nothing of semrecall. It runs
+Vizier's default algorithm (GP_UCB_PE) without its server, over a study in memory.
 """
 
 from __future__ import annotations
