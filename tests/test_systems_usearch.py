@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import heapq
+import subprocess
+import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +20,13 @@ from semrecall.exact import search as exact_search
 from semrecall.space import space as space_of
 from semrecall.systems import open_system
 from semrecall.systems.base import as_compared
+from semrecall.systems.loading import before_usearch
 from semrecall.testing import check_system
 
-pytest.importorskip("usearch")
+if find_spec("usearch") is None:
+    pytest.skip("usearch is not installed", allow_module_level=True)
+# As semrecall does itself, but some tests import usearch on their own.
+before_usearch()
 
 RNG = np.random.default_rng(3)
 BASE = RNG.standard_normal((1500, 16)).astype(np.float32)
@@ -238,6 +245,47 @@ def test_a_saved_index_has_its_own_metric(tmp_path: Path) -> None:
         system.search(QUERIES, 0)
     with pytest.raises(MismatchError, match=r"expected \(n, 16\)"):
         system.search(QUERIES[:, :8], 3)
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        ("sr.open_system('usearch').build(base, 'ip')", "built"),
+        ("import {other}, usearch.index", "built"),
+        ("import usearch.index", "SystemFault"),
+        ("import usearch.index, {other}", "SystemFault"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("other", "then"),
+    [
+        ("faiss", "sr.open_system('faiss?factory=SQ8').build(base, 'ip')"),
+        ("scann", "sr.open_system('scann', index='saved')"),
+    ],
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="libraries of Linux")
+def test_usearch_crashes_nothing_in_the_same_process(
+    tmp_path: Path, other: str, then: str, first: str, said: str
+) -> None:
+    """Its own C++ library breaks faiss and ScaNN where it comes first: prevented, or an error."""
+    pytest.importorskip(other)
+    if other == "scann":
+        open_system("scann").build(BASE, "ip").save(tmp_path / "saved")
+    lines = [
+        "import numpy as np, semrecall as sr",
+        "base = np.ones((20, 18), dtype=np.float32)",
+        first.format(other=other),
+        "try:",
+        f"    {then}",
+        "except sr.SemrecallError as error:",
+        "    print(type(error).__name__)",
+        "else:",
+        "    print('built')",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], cwd=tmp_path, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout.decode().strip()) == (0, said), done.stderr
 
 
 # -- counters ----------------------------------------------------------------------------------

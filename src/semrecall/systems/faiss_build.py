@@ -17,6 +17,7 @@ from semrecall.errors import InputError, SemrecallWarning
 from semrecall.formats import writing
 from semrecall.systems.base import Knob, as_compared, searchable, usable_blocks
 from semrecall.systems.faiss_index import faiss, id_map, layers
+from semrecall.systems.loading import refuse_after_usearch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -101,6 +102,7 @@ def reason(error: Exception) -> str:
 
 def _empty(factory: str, dimension: int, space: Space) -> Any:
     metric = faiss.METRIC_L2 if space.name == "l2" else faiss.METRIC_INNER_PRODUCT
+    refuse_after_usearch("faiss", "reading a factory string of faiss")
     try:
         return faiss.index_factory(dimension, factory, metric)
     except RuntimeError as error:

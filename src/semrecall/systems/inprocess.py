@@ -23,7 +23,14 @@ if TYPE_CHECKING:
 
     from semrecall.space import Space
 
-__all__ = ["InProcessSystem", "asked_alone", "chosen", "existing", "only_for_saved", "readable"]
+__all__ = [
+    "InProcessSystem",
+    "asked_alone",
+    "chosen",
+    "existing",
+    "only_for_saved",
+    "readable",
+]
 
 #: From here on a key does not fit into a 64-bit integer with a sign.
 _WIDE = 1 << 63

@@ -19,7 +19,13 @@ from semrecall.registry import import_extra
 from semrecall.space import IP, Space
 from semrecall.space import space as space_of
 from semrecall.systems.base import Counters, Knob, Stage
-from semrecall.systems.inprocess import InProcessSystem, chosen, existing, only_for_saved
+from semrecall.systems.inprocess import (
+    InProcessSystem,
+    chosen,
+    existing,
+    only_for_saved,
+)
+from semrecall.systems.loading import refuse_after_usearch
 from semrecall.systems.scann_lists import (
     Layout,
     Partitions,
@@ -92,6 +98,7 @@ class ScannSystem(InProcessSystem):
         library = _scann()
         if isinstance(index, str | Path):
             self._folder = existing(index, "the folder of a saved ScaNN searcher")
+            refuse_after_usearch("scann", "reading a saved ScaNN searcher")
             try:
                 with _quiet():
                     index = library.load_searcher(str(self._folder))

@@ -14,7 +14,13 @@ from semrecall.registry import import_extra
 from semrecall.space import IP, Space
 from semrecall.space import space as space_of
 from semrecall.systems.base import Counters, Knob, Stage
-from semrecall.systems.inprocess import InProcessSystem, chosen, existing, only_for_saved
+from semrecall.systems.inprocess import (
+    InProcessSystem,
+    chosen,
+    existing,
+    only_for_saved,
+)
+from semrecall.systems.loading import before_usearch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -209,6 +215,7 @@ class UsearchSystem(InProcessSystem):
 
 
 def _usearch() -> Any:
+    before_usearch()
     return import_extra("usearch.index", "usearch", "the system 'usearch'")
 
 
