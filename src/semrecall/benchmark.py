@@ -144,8 +144,7 @@ class _Given:
     def vectors(self) -> Vectors:
         """The vectors with their ids; where there are none, one column that says nothing."""
         if self.queries is None:
-            if self.texts is None:
-                raise InputError("there are no queries: neither vectors nor texts are given")
+            assert self.texts is not None  # of a system that is asked in text
             vectors = Vectors.of(np.ones((len(self.texts), 1), dtype=np.float32))
             if isinstance(self.texts, Mapping) and self.query_ids is None:
                 vectors = Vectors.of(vectors, ids=list(self.texts))
