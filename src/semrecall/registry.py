@@ -52,6 +52,7 @@ SYSTEMS: dict[str, Entry] = {
     "faiss": Entry(
         "semrecall.systems.faiss:FaissSystem", "faiss", "any faiss index, by factory string or file"
     ),
+    "milvus": Entry("semrecall.systems.milvus:MilvusSystem", "milvus", "Milvus, Milvus Lite"),
     "pgvector": Entry(
         "semrecall.systems.pgvector:PgvectorSystem", "pgvector", "PostgreSQL with pgvector"
     ),
