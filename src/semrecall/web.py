@@ -16,6 +16,7 @@ import ssl
 import threading
 import time
 import warnings
+import weakref
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -84,6 +85,8 @@ class Client:
             )
         self._idle: list[_Line] = []
         self._lock = threading.Lock()
+        # Nobody has to remember to close a client.
+        weakref.finalize(self, _close, self._idle)
 
     def keep_secret(self, *secrets: str) -> None:
         """Never let these stand in an error."""
@@ -161,8 +164,7 @@ class Client:
     def close(self) -> None:
         """Close the connections that are kept."""
         with self._lock:
-            while self._idle:
-                self._idle.pop().connection.close()
+            _close(self._idle)
 
     def _once(self, sent: _Sent, until: float) -> Reply:
         with self._lock:
@@ -314,6 +316,11 @@ class _Line:
             self.keeps = not reply.will_close
             named = {name.lower(): value for name, value in reply.getheaders()}
             return Reply(reply.status, named, _decoded(b"".join(parts)))
+
+
+def _close(lines: list[_Line]) -> None:
+    while lines:
+        lines.pop().connection.close()
 
 
 def _left(until: float) -> float:

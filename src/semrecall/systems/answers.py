@@ -9,6 +9,7 @@ from uuid import UUID
 
 import numpy as np
 
+from semrecall.data.ids import ids as ids_of
 from semrecall.errors import SemrecallWarning, SystemFault
 
 if TYPE_CHECKING:
@@ -74,7 +75,10 @@ def as_id(value: Any) -> str | int:
 
 
 def matrix_of(rows: Sequence[Row], k: int) -> tuple[NDArray[Any], NDArray[np.float64] | None]:
-    """Ids (n, at most k), -1 or "" where rows are shorter, and scores, NaN there."""
+    """Ids (n, at most k), -1 or "" where rows are shorter, and scores, NaN there.
+
+    Ids that are all written as integers are integers.
+    """
     width = min(k, max((len(ids) for ids, _ in rows), default=0))
     integers = all(isinstance(i, int) for ids, _ in rows for i in ids[:width])
     kind: Any = np.int64 if integers else np.dtypes.StringDType()
@@ -86,6 +90,8 @@ def matrix_of(rows: Sequence[Row], k: int) -> tuple[NDArray[Any], NDArray[np.flo
         matrix[row, : len(cut)] = cut if integers else [str(i) for i in cut]
         if told is not None:
             scores[row, : len(cut)] = told[:width]
+    if not integers:
+        matrix = ids_of(matrix.reshape(-1)).array().reshape(matrix.shape)
     return matrix, None if all(told is None for _, told in rows) else scores
 
 

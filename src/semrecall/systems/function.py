@@ -93,6 +93,7 @@ class FunctionSystem(System):
         if takes not in (None, *_TAKES):
             raise InputError(f"takes is {takes!r}; expected {', '.join(_TAKES)}")
         self._build = _resolved(build)
+        self.buildable = build is not None
         self._name = build if isinstance(build, str) else ""
         if function is not None:
             self._take(function)

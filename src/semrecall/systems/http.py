@@ -105,6 +105,7 @@ class HttpSystem(System):
         "space": "ip, cosine or l2, where the template does not say",
     }
     tells_dimension = False
+    buildable = False
 
     def __init__(
         self,

@@ -42,6 +42,7 @@ UNITS: dict[str, Unit] = {
     "half-ip": Unit(IP, lambda s: 2 * s - 1, "(1 + ip) / 2, of vectors of length one"),
     "cosine": Unit(COSINE, lambda s: s, "cosine similarity"),
     "cosine-distance": Unit(COSINE, lambda s: 1 - s, "1 - cosine"),
+    "inverse-cosine-distance": Unit(COSINE, lambda s: 2 - 1 / s, "1 / (1 + 1 - cosine)"),
     "half-cosine": Unit(COSINE, lambda s: 2 * s - 1, "(1 + cosine) / 2"),
     "l2": Unit(L2, lambda s: s, "Euclidean distance"),
     "squared-l2": Unit(L2, lambda s: np.sqrt(np.maximum(s, 0)), "squared Euclidean distance"),

@@ -1,0 +1,381 @@
+"""Weaviate: nearVector searches, asked in GraphQL over HTTP."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from semrecall.data import Vectors
+from semrecall.data.ids import Ids
+from semrecall.data.ids import ids as ids_of
+from semrecall.errors import InputError, SystemFault
+from semrecall.registry import positive
+from semrecall.space import space as space_of
+from semrecall.systems.answers import Row, as_id, matrix_of
+from semrecall.systems.base import Knob, searchable, warn_left_out
+from semrecall.systems.collection import Address, Collection, CollectionSystem, own_name
+from semrecall.systems.sql import flag
+from semrecall.systems.units import UNITS
+from semrecall.web import Client, in_parallel
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from semrecall.space import Space
+
+__all__ = ["WeaviateSystem"]
+
+_UNITS = {"cosine": "cosine-distance", "dot": "negated-ip", "l2-squared": "squared-l2"}
+_DISTANCES = {"cosine": "cosine", "ip": "dot", "l2": "l2-squared"}
+_KEY = "WEAVIATE_API_KEY"
+#: The property in which ids are kept that are no UUIDs.
+_ID = "semrecall_id"
+_ROWS = 200
+_BUILD = (
+    Knob("max_connections", "build", 2, 512, 32, "links of each vector", "log"),
+    Knob("ef_construction", "build", 1, 10_000, 128, "candidates when building", "log"),
+)
+_EF = Knob("ef", "search", 1, 10_000, None, "candidates when searching", "log")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class WeaviateSystem(CollectionSystem):
+    """A collection of Weaviate.
+
+    vector: the name of the vector, where objects have several. id: the property that holds the id;
+    the UUIDs of the objects when None. Filters are `where` filters, as JSON or as GraphQL.
+
+    `ef` is a setting of the collection, not of a search: it can be turned in collections built
+    here, and with alter=true in others; it is set back when the system is closed. The key comes
+    from WEAVIATE_API_KEY.
+    """
+
+    engine = "weaviate"
+    options: ClassVar[Mapping[str, str]] = {
+        "url": "where the server is, as in weaviate://host:8080/Collection",
+        "collection": "the collection of the vectors",
+        "vector": "the name of the vector, where objects have several",
+        "id": "the property that holds the id; the UUID of the object when left out",
+        "alter": "true: ef of a collection that exists may be turned, and is set back",
+        "tls": "true: encrypted, as by itself at port 443",
+        "replace": "true: build may delete a collection of this name",
+        "concurrency": "requests at a time; 4 when left out",
+        "timeout": "seconds a request may take; 60 when left out",
+        "build_timeout": "seconds a request may take while building; 1800 when left out",
+    }
+
+    def __init__(
+        self,
+        url: str | None = None,
+        collection: str | None = None,
+        vector: str | None = None,
+        id: str | None = None,  # noqa: A002 - the name of the option
+        alter: str | bool = False,
+        tls: str | bool | None = None,
+        replace: str | bool = False,
+        concurrency: str | int = 4,
+        timeout: str | float = 60.0,
+        build_timeout: str | float = 1800.0,
+    ) -> None:
+        if url is None:
+            raise InputError(
+                "the system 'weaviate' needs an address",
+                hint="weaviate://127.0.0.1:8080/Collection",
+            )
+        self._address = Address.of(url, 8080, _KEY)
+        named = collection or self._address.path or None
+        super().__init__(
+            collection=None if named is None else _named(named),
+            replace=replace,
+            timeout=timeout,
+            build_timeout=build_timeout,
+        )
+        self.vector, self.id = vector, id
+        self.alter = flag(alter, "alter")
+        self.concurrency = int(positive(concurrency, "concurrency"))
+        secure = self._address.port == 443 if tls is None else flag(tls, "tls")
+        self._client = Client(
+            f"http{'s' * secure}://{self._address}",
+            headers={"Authorization": f"Bearer ${{{_KEY}}}"} if os.environ.get(_KEY) else {},
+            timeout_seconds=self.timeout,
+            fault=SystemFault,
+        )
+        #: What ef is now, and what it was; None where nobody turned it.
+        self._ef: list[int] | None = None
+
+    # -- what it is -----------------------------------------------------------------------
+
+    @property
+    def knobs(self) -> tuple[Knob, ...]:
+        """Those of a graph; ef only where the collection may be altered."""
+        turned = self.alter or "build_seconds" in self._made
+        graph = self._known is None or self._known.index == "hnsw"
+        return _BUILD + ((_EF,) if turned and graph else ())
+
+    @property
+    def _place(self) -> str:
+        return f"weaviate at {self._address}"
+
+    def _names(self) -> Sequence[str]:
+        return sorted(c["class"] for c in self._client.json("GET", "/v1/schema")["classes"])
+
+    def _schema(self) -> dict[str, Any] | None:
+        reply = self._client.ask("GET", f"/v1/schema/{self.collection}")
+        if reply.status == 404:
+            return None
+        if reply.status >= 300:
+            raise self._client.refused("GET", f"/v1/schema/{self.collection}", reply)
+        return dict(reply.data)
+
+    def _look(self) -> Collection | None:
+        schema = self._schema()
+        if schema is None:
+            return None
+        name = schema["class"]
+        made = self._index_of(schema)
+        kind, config = made.get("vectorIndexType", "hnsw"), made.get("vectorIndexConfig", {})
+        distance = config.get("distance", "cosine")
+        if distance not in _UNITS:
+            raise InputError(
+                f"the collection {name!r} compares by {distance}; expected {', '.join(_UNITS)}"
+            )
+        quantised = any(config.get(q, {}).get("enabled") for q in ("pq", "bq", "sq", "rq"))
+        properties = {p["name"] for p in schema.get("properties") or []}
+        if self.id is not None and self.id not in properties:
+            raise InputError(
+                f"the collection {name!r} has no property {self.id!r}",
+                hint="it has " + (", ".join(sorted(properties)) or "none"),
+            )
+        if self.id is None and _ID in properties:
+            self.id = _ID
+        counted = self._graphql(f"{{ Aggregate {{ {name} {{ meta {{ count }} }} }} }}")
+        rows = int(counted["Aggregate"][name][0]["meta"]["count"])
+        some = self._page(name, 1, None)
+        if not some:
+            raise InputError(
+                f"the collection {name!r} is empty, so that it tells no dimension of its vectors"
+            )
+        return Collection(
+            name, self.vector or "", self.id or "uuid", len(self._vector_of(some[0])),
+            UNITS[_UNITS[distance]].space, rows, integer_ids=False, index=kind,
+            exact=kind == "flat" and not quantised, scores=not quantised,
+            details={"distance": distance, "unit": _UNITS[distance], "ef": config.get("ef")},
+        )  # fmt: skip
+
+    def _index_of(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """The part of a schema about the vector that is searched."""
+        named = schema.get("vectorConfig") or {}
+        if not named:
+            return schema
+        if self.vector is None and len(named) == 1:
+            self.vector = next(iter(named))
+        if self.vector not in named:
+            raise InputError(
+                f"the collection {schema['class']!r} has vectors called {', '.join(named)}",
+                hint="name the one to use with vector=NAME",
+            )
+        return dict(named[self.vector])
+
+    # -- made -----------------------------------------------------------------------------
+
+    def build(self, base: Any, space: str | Space, ids: Any = None, **knobs: Any) -> Self:
+        """A new collection with these vectors, under the name given, or one of its own."""
+        given = self.turned("build", knobs)
+        geometry = space_of(space)
+        self._refuse_existing()
+        vectors = Vectors.of(base) if ids is None else Vectors.of(base, ids=ids_of(ids))
+        made = copy.copy(self)
+        made._known, made._end, made._ef = None, None, None
+        made.id, made.vector = _ID, None
+        made.collection = self.collection or own_name().capitalize()
+        if self.collection is None:
+            made._ends_with(self._client.ask, "DELETE", f"/v1/schema/{made.collection}")
+        started = time.perf_counter()
+        if self.replace:
+            made._client.ask("DELETE", f"/v1/schema/{made.collection}")
+        config: dict[str, Any] = {"distance": _DISTANCES[geometry.name]}
+        for name, word in (("max_connections", "maxConnections"),
+                           ("ef_construction", "efConstruction")):  # fmt: skip
+            if name in given:
+                config[word] = given[name]
+        text = {"name": _ID, "dataType": ["text"], "tokenization": "field"}
+        made._tell("POST", "/v1/schema", {
+            "class": made.collection, "vectorizer": "none", "vectorIndexType": "hnsw",
+            "vectorIndexConfig": config, "properties": [text],
+        })  # fmt: skip
+        for objects in _objects(vectors, geometry, made.collection):
+            replies = made._tell("POST", "/v1/batch/objects", {"objects": objects})
+            wrong = [r for r in replies if (r.get("result") or {}).get("errors")]
+            if wrong:
+                said = wrong[0]["result"]["errors"]["error"][0]["message"]
+                raise SystemFault(
+                    f"{self._place} refused {len(wrong):,} of {len(replies):,} objects, the first "
+                    f"with {said}"
+                )
+        made._made = {**given, "build_seconds": time.perf_counter() - started}
+        made._held()
+        return made
+
+    def _tell(self, method: str, path: str, body: Any = None) -> Any:
+        return self._client.json(method, path, body, timeout_seconds=self.build_timeout)
+
+    def close(self) -> None:
+        """Set ef back and close the connections; a collection of its own is deleted."""
+        if self._ef is not None and self._end is None:
+            self._turn_ef(self._ef[1])
+        super().close()
+        self._client.close()
+
+    def _turn_ef(self, wanted: int) -> None:
+        """Set ef of the collection, where it is another one."""
+        schema = self._schema() if self._ef is None or self._ef[0] != wanted else None
+        if schema is None:
+            return
+        config = self._index_of(schema)["vectorIndexConfig"]
+        before = int(config.get("ef", -1))
+        config["ef"] = wanted
+        self._client.json("PUT", f"/v1/schema/{self.collection}", schema)
+        self._ef = [wanted, before if self._ef is None else self._ef[1]]
+
+    # -- searched -------------------------------------------------------------------------
+
+    def search(
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        *,
+        filters: Sequence[Any] | None = None,
+        **settings: Any,
+    ) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        """Ids (n, at most k) and scores; none where they are those of quantised vectors."""
+        turned = self.turned("search", settings)
+        matrix, facts = self._asked(queries, k), self._held()
+        if "ef" in turned:
+            self._turn_ef(int(turned["ef"]))
+        elif self._ef is not None:
+            self._turn_ef(self._ef[1])
+        wanted = list(filters) if filters is not None else [None] * len(matrix)
+        asked = [self._query(v.tolist(), k, f) for v, f in zip(matrix, wanted, strict=True)]
+        rows = in_parallel(self._row, asked, self.concurrency)
+        ids, distances = matrix_of(rows, k)
+        if distances is None or not facts.scores:
+            return ids, None
+        return ids, np.asarray(UNITS[facts.details["unit"]].convert(distances))
+
+    def _query(self, vector: list[float], k: int, condition: Any) -> str:
+        facts = self._held()
+        near: dict[str, Any] = {"vector": vector}
+        if facts.vector:
+            near["targetVectors"] = [facts.vector]
+        where = ""
+        if condition:
+            where = f", where: {condition if isinstance(condition, str) else _literal(condition)}"
+        named = "" if self.id is None else f" {self.id}"
+        return (
+            f"{{ Get {{ {facts.name}(limit: {k}, nearVector: {_literal(near)}{where}) "
+            f"{{ _additional {{ id distance }}{named} }} }} }}"
+        )
+
+    def _row(self, query: str) -> Row:
+        hits = self._graphql(query)["Get"][self._held().name] or []
+        if self.id is None:
+            names = [as_id(hit["_additional"]["id"]) for hit in hits]
+        else:
+            names = [as_id(hit[self.id]) for hit in hits]
+        return names, [float(hit["_additional"]["distance"]) for hit in hits]
+
+    def _graphql(self, query: str) -> dict[str, Any]:
+        reply = self._client.json("POST", "/v1/graphql", {"query": query})
+        if reply.get("errors"):
+            said = "; ".join(str(error.get("message", error)) for error in reply["errors"])
+            raise SystemFault(f"{self._place} refused a query: {said[:400]}")
+        return dict(reply["data"])
+
+    # -- given out ------------------------------------------------------------------------
+
+    def vectors(self) -> Vectors:
+        """The vectors of the objects, as they were given to it, read in pages."""
+        ids = ids_of([self._name_of(found) for page in self._all() for found in page])
+        return self._paged(ids.array(), lambda: self._pages(ids))
+
+    def _pages(self, ids: Ids) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
+        start = 0
+        for page in self._all():
+            part = ids[start : start + len(page)]
+            seen = ids_of([self._name_of(found) for found in page])
+            start += len(page)
+            same = np.array_equal(seen.strings(), part.strings())
+            rows = np.array([self._vector_of(found) for found in page], dtype=np.float32)
+            yield part.array() if same else seen.array(), rows
+
+    def _all(self) -> Iterator[list[Any]]:
+        after = None
+        while page := self._page(self._held().name, _ROWS, after):
+            yield page
+            after = page[-1]["id"]
+
+    def _page(self, name: str, limit: int, after: str | None) -> list[Any]:
+        """Objects with their vectors, in the order of their UUIDs."""
+        path = f"/v1/objects?class={name}&limit={limit}&include=vector"
+        reply = self._client.json("GET", path + (f"&after={after}" if after else ""))
+        return list(reply.get("objects") or [])
+
+    def _name_of(self, found: Mapping[str, Any]) -> str | int:
+        return as_id(found["id"] if self.id is None else found["properties"][self.id])
+
+    def _vector_of(self, found: Mapping[str, Any]) -> Any:
+        vector = (found.get("vectors") or {}).get(self.vector) if self.vector else None
+        vector = vector or found.get("vector")
+        if not vector:
+            raise SystemFault(f"the object {found.get('id')} in {self._place} has no vector")
+        return vector
+
+
+def _named(name: str) -> str:
+    """The name of a collection; Weaviate begins them with a capital letter."""
+    if not _NAME.fullmatch(name):
+        raise InputError(f"{name!r} is no name of a collection: letters, digits and _ alone")
+    return name[0].upper() + name[1:]
+
+
+def _objects(vectors: Vectors, space: Space, name: str) -> Iterator[list[dict[str, Any]]]:
+    """Objects of the searchable rows, a batch at a time; others are left out with a warning."""
+    own = None if vectors.length is None else vectors.ids
+    kept: list[NDArray[np.int64]] = []
+    total = 0
+    for start, block in vectors.blocks(_ROWS):
+        usable = searchable(block, space)
+        rows = start + np.flatnonzero(usable)
+        kept.append(rows)
+        total = start + len(block)
+        names = rows.tolist() if own is None else own[rows].strings().tolist()
+        floats = block[usable].astype(np.float32)
+        if names:
+            yield [
+                {
+                    "class": name,
+                    "id": str(uuid.uuid5(uuid.NAMESPACE_OID, str(given))),
+                    "properties": {_ID: str(given)},
+                    "vector": row.tolist(),
+                }
+                for given, row in zip(names, floats, strict=True)
+            ]
+    rows = np.concatenate([np.empty(0, dtype=np.int64), *kept])
+    warn_left_out(rows, total, own if own is not None else Ids(np.arange(total)))
+
+
+def _literal(value: Any, key: str = "") -> str:
+    """A value as GraphQL writes it: keys without quotes, and operators as words."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{k}: {_literal(v, k)}" for k, v in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_literal(item, key) for item in value) + "]"
+    return str(value) if key == "operator" else json.dumps(value, ensure_ascii=False)
