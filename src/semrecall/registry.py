@@ -48,6 +48,9 @@ SYSTEMS: dict[str, Entry] = {
     "duckdb": Entry(
         "semrecall.systems.duckdb:DuckdbSystem", "duckdb", "DuckDB: exact search in SQL"
     ),
+    "elasticsearch": Entry(
+        "semrecall.systems.elasticsearch:ElasticsearchSystem", None, "Elasticsearch, by its address"
+    ),
     "exact": Entry("semrecall.systems.exact:ExactSystem", None, "exact search by semrecall itself"),
     "faiss": Entry(
         "semrecall.systems.faiss:FaissSystem", "faiss", "any faiss index, by factory string or file"
@@ -64,6 +67,9 @@ SYSTEMS: dict[str, Entry] = {
     ),
     "http": Entry("semrecall.systems.http:HttpSystem", None, "any JSON endpoint, by a template"),
     "https": Entry("semrecall.systems.http:HttpSystem", None, "the same, encrypted"),
+    "opensearch": Entry(
+        "semrecall.systems.opensearch:OpensearchSystem", None, "OpenSearch, by its address"
+    ),
     "python": Entry(
         "semrecall.systems.function:FunctionSystem",
         None,
@@ -72,12 +78,17 @@ SYSTEMS: dict[str, Entry] = {
     "recorded": Entry(
         "semrecall.systems.recorded:RecordedSystem", None, "results recorded in a file"
     ),
+    "redis": Entry("semrecall.systems.redis:RedisSystem", "redis", "vector sets of Redis 8"),
+    "rediss": Entry("semrecall.systems.redis:RedisSystem", "redis", "the same, encrypted"),
     "scann": Entry("semrecall.systems.scann:ScannSystem", "scann", "ScaNN, built here or saved"),
     "sqlite-vec": Entry(
         "semrecall.systems.sqlitevec:SqliteVecSystem", "sqlite-vec", "SQLite with sqlite-vec"
     ),
     "usearch": Entry(
         "semrecall.systems.usearch:UsearchSystem", "usearch", "usearch, built here or saved"
+    ),
+    "weaviate": Entry(
+        "semrecall.systems.weaviate:WeaviateSystem", None, "Weaviate, by its address"
     ),
     "voyager": Entry(
         "semrecall.systems.voyager:VoyagerSystem", "voyager", "Voyager, built here or saved"
