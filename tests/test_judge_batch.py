@@ -12,12 +12,16 @@ from typing import Any
 
 import pytest
 
+from semrecall.data import Judgments
 from semrecall.errors import InputError, JudgeFault, Stopped
 from semrecall.judges.asking import ask
 from semrecall.judges.batch import collect, poll, submit
 from semrecall.judges.contract import Document, Question, Status
+from semrecall.judges.function import FunctionJudge
 from semrecall.judges.ledger import Ledger
 from semrecall.judges.llm import LLMJudge
+from semrecall.judges.panel import Panel
+from semrecall.judging import judge as judged
 
 web = pytest.importorskip("aiohttp.web")
 
@@ -528,3 +532,32 @@ def test_no_key_is_kept(server: BatchServer, ledger: Ledger) -> None:
     dump = "\n".join(ledger._connection.iterdump())
     assert "batch-0" in dump
     assert "secret" not in dump
+
+
+def test_pairs_of_which_nothing_is_known_say_whether_they_wait(
+    server: BatchServer, ledger: Ledger
+) -> None:
+    judge = judge_at(server)
+    submit(judge, questions("good tea"), ledger)
+    texts = {"corpus": {"d0": "good tea", "d1": "a bad one"}, "queries": {"q": "tea"}}
+    pairs = {"q": {"d0": 1, "d1": 1}}
+    found = judged(Judgments.from_dict(pairs), judge, ledger=ledger, known_only=True, **texts)
+    assert found.judgments.details["status"].tolist() == ["in a batch", "not asked"]
+    assert found.statuses == {"in a batch": 1, "not asked": 1}
+    assert "asked 0; 0 known before" in str(found)
+    with pytest.raises(InputError, match="again has 'in a batch'"):
+        judged(Judgments.from_dict(pairs), judge, ledger=ledger, again=["in a batch"], **texts)
+
+
+def test_a_panel_leaves_open_what_waits_in_a_batch_of_a_member(
+    server: BatchServer, ledger: Ledger
+) -> None:
+    member = judge_at(server)
+    submit(member, questions("good tea"), ledger)
+    panel = Panel([member, FunctionJudge(lambda query, document: 1)])
+    pairs = Judgments.from_dict({"q": {"d0": 1}})
+    texts = {"corpus": {"d0": "good tea"}, "queries": {"q": "tea"}}
+    assert judged(pairs, panel, ledger=ledger, **texts).statuses == {"in a batch": 1}
+    server.finish()
+    collect(member, ledger, questions("good tea"))
+    assert judged(pairs, panel, ledger=ledger, **texts).statuses == {"settled": 1}

@@ -124,7 +124,8 @@ class Judged:
         return to_library(self.judgments.to_arrow(), library)
 
     def _work(self) -> list[str]:
-        known = len(self.judgments) - self.fresh - self.copied
+        waiting = (self.statuses.get(s.value, 0) for s in (Status.WAITING, Status.NOT_ASKED))
+        known = len(self.judgments) - self.fresh - self.copied - sum(waiting)
         parts = [f"asked {self.fresh:,}", f"{known:,} known before"]
         if self.copied:
             parts.append(f"{self.copied:,} by the equal text of another document")
@@ -190,10 +191,21 @@ def judge(
         else:
             score = _canary_score(judge, questions, canaries, seed, book, tally)
             kept = ask(judge, asked, book, again=statuses, watch=tally)
+        batched = _in_batches(judge, asked, book)
     finally:
         if book is not ledger:
             book.close()
-    return _judged(judge, found, questions, kept, repeat, tally, score)
+    return _judged(judge, found, questions, kept, batched, repeat, tally, score)
+
+
+def _in_batches(judge: Judge, asked: Sequence[Question], book: Ledger) -> set[bytes]:
+    """The keys of questions that wait in a batch, of the judge or of a member of it."""
+    found = book.in_batches(book.enlist(judge))
+    for member in judge.members:
+        batched = _in_batches(member, asked, book)
+        if batched:
+            found |= {judge.key(q) for q in asked if member.key(q) in batched}
+    return found
 
 
 def questions_of(pairs: Pairs, corpus: Any, queries: Any, *, needed: bool = True) -> list[Question]:
@@ -232,7 +244,8 @@ def _repeated(question: Question, repeat: int) -> Question:
 
 def status_named(name: Status | str) -> Status:
     """A status without a grade, by its name; InputError for others."""
-    known = [s for s in Status if s is not Status.SETTLED]
+    unasked = (Status.SETTLED, Status.WAITING, Status.NOT_ASKED)
+    known = [s for s in Status if s not in unasked]
     if name not in known:
         raise InputError(
             f"again has {str(name)!r}; expected of {', '.join(s.value for s in known)}"
@@ -374,6 +387,7 @@ def _judged(
     pairs: Pairs,
     questions: Sequence[Question],
     kept: Mapping[bytes, Kept],
+    batched: set[bytes],
     repeat: int,
     tally: _Tally,
     score: CanaryScore | None,
@@ -381,7 +395,8 @@ def _judged(
     rows, fresh, copied = [], 0, 0
     for question in questions:
         keys = [judge.key(_repeated(question, n)) for n in range(repeat)]
-        row = _pair(question, [kept.get(key) for key in keys])
+        open_status = Status.WAITING if not batched.isdisjoint(keys) else Status.NOT_ASKED
+        row = _pair(question, [kept.get(key) for key in keys], open_status)
         rows.append(row)
         fresh += row.origin is None and any(key in tally.asked for key in keys)
         copied += row.origin is not None
@@ -404,11 +419,12 @@ def _judged(
     )
 
 
-def _pair(question: Question, said: Sequence[Kept | None]) -> _Pair:
+def _pair(question: Question, said: Sequence[Kept | None], otherwise: Status) -> _Pair:
+    """What was said of a pair; `otherwise` is the status of one of which nothing was said."""
     known = [k for k in said if k is not None and k.status is not None]
     settled = [k for k in known if k.grade is not None]
     if not known:
-        return _Pair(np.nan, Status.UNKNOWN, "", np.nan, None)
+        return _Pair(np.nan, otherwise, "", np.nan, None)
     origin = known[0].origin
     copied = None if origin == (question.query_id, question.doc_id) else origin
     if not settled:

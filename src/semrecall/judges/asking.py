@@ -161,10 +161,13 @@ def _ask_members(
         for member in panel.members
     ]
     for question in opened:
-        found = [
-            _answer(question, answers[member.key(question)])
+        kept_of = [
+            answers.get(member.key(question))
             for member, answers in zip(panel.members, said, strict=True)
         ]
+        found = [_answer(question, one) for one in kept_of if one is not None]
+        if len(found) < len(kept_of):
+            continue  # a member's answer waits in a batch: the vote is not complete
         combined = panel.combine(question, found)
         before = kept.get(question.key)
         if before is None or (before.status, before.grade) != (combined.status, combined.grade):

@@ -46,6 +46,9 @@ class Status(StrEnum):
     TIED = "tied"  # a panel, or repeats, without a majority
     SKIPPED = "skipped"  # a person passed
     UNKNOWN = "unknown"  # recorded labels do not have the pair
+    # Nobody has said anything yet.
+    WAITING = "in a batch"  # handed in, and not collected
+    NOT_ASKED = "not asked"
     # The world failed: asked again by the next run.
     RATE_LIMITED = "rate limited"
     SERVER = "server error"
