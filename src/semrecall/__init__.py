@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from semrecall.systems import open_system
     from semrecall.tolerance import tolerance
     from semrecall.truth import truth
-    from semrecall.tuning import tune
+    from semrecall.tuning import sweep, tune
 
 _HOME = {
     "Comparison": "evaluate",
@@ -65,6 +65,7 @@ _HOME = {
     "search": "benchmark",
     "space": "space",
     "split": "splits",
+    "sweep": "tuning",
     "tolerance": "tolerance",
     "truth": "truth",
     "tune": "tuning",
@@ -105,6 +106,7 @@ __all__ = [
     "search",
     "space",
     "split",
+    "sweep",
     "tolerance",
     "truth",
     "tune",

@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "truth": "Find the exact nearest neighbours of every query.",
     "embed": "Make vectors of texts, by an endpoint, a model or a function.",
     "search": "Search a system with stated settings; record results and cost.",
+    "sweep": "Measure quality against cost over the settings of one system or several.",
     "tune": "Find the cheapest setting that meets a target, and confirm it.",
     "judge": "Have a language model, or another judge, say which documents are relevant.",
     "label": "Say yourself which documents are relevant, on a page of this machine.",

@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from semrecall.systems import System
     from semrecall.tuning import Tuning
 
-__all__ = ["command", "inputs_of", "system_options", "systems_of"]
+__all__ = [
+    "command",
+    "command_line",
+    "inputs_of",
+    "progress",
+    "ranges",
+    "system_options",
+    "systems_of",
+]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -175,7 +183,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
         measures=given["measures"],
         against=given["against"],
         split=read_split(given["split"]) if given["split"] else None,
-        progress=_progress(),
+        progress=progress(),
         **inputs_of(given),
         **{n: given[n] for n in ("dev", "choose", "searcher", "trials", "builds", "store")},
         **{n: given[n] for n in ("seed", "confidence")},
@@ -248,7 +256,7 @@ def command_line() -> str:
     return shlex.join(["semrecall", *sys.argv[1:]])
 
 
-def _progress() -> Callable[[str], None] | None:
+def progress() -> Callable[[str], None] | None:
     """Each finished trial in a line, for somebody who watches."""
     import sys
 

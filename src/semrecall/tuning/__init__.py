@@ -6,6 +6,7 @@ from semrecall.tuning.front import Point
 from semrecall.tuning.objectives import OBJECTIVES, Objective, objective
 from semrecall.tuning.ranges import Range, Setting
 from semrecall.tuning.result import Choice, Tuning
+from semrecall.tuning.sweeping import Sweep, sweep
 from semrecall.tuning.target import Estimate, Target
 from semrecall.tuning.tuner import tune
 
@@ -20,8 +21,10 @@ __all__ = [
     "Range",
     "Saving",
     "Setting",
+    "Sweep",
     "Target",
     "Tuning",
     "objective",
+    "sweep",
     "tune",
 ]

@@ -27,6 +27,8 @@ __all__ = [
     "remarks",
     "saving_tables",
     "setting_of",
+    "signed_percent",
+    "table",
     "tuning_document",
     "tuning_text",
 ]
@@ -64,7 +66,12 @@ def facts(tuning: Tuning) -> list[tuple[str, str]]:
 def remarks(tuning: Tuning) -> list[str]:
     """What a reader should know before using the setting."""
     found = []
-    if tuning.verdict == "not met" and tuning.safe is not None:
+    if tuning.safe is not None and tuning.safe.setting == tuning.choice.setting:
+        found.append(
+            "on development queries this setting meets the target with the whole of its interval: "
+            "the queries held out are harder"
+        )
+    elif tuning.safe is not None:
         quality = tuning.safe.measures[tuning.target.name]
         found.append(
             f"the cheapest setting whose interval on development queries meets the target: "
@@ -213,6 +220,11 @@ def _saving_rows(savings: Sequence[Saving]) -> list[list[str]]:
 
 def _span(saved: Estimate) -> str:
     return f"{_percent(saved.low)} to {_percent(saved.high)}"
+
+
+def signed_percent(part: float) -> str:
+    """A change in percent, with its sign."""
+    return f"{round(100 * part) + 0:+d}%"
 
 
 def _percent(part: float) -> str:

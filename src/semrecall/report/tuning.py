@@ -1,0 +1,145 @@
+"""The page of a tuning: verdict, front, what was chosen, what it saves, what was tried."""
+
+from __future__ import annotations
+
+import math
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from semrecall.formats import writing
+from semrecall.report.parts import figure, page, table
+from semrecall.report.tuning_charts import Mark, front
+from semrecall.text import number, plural
+from semrecall.tuning.text import (
+    cost_number,
+    facts,
+    front_rows,
+    headline,
+    remarks,
+    saving_tables,
+    setting_of,
+)
+
+if TYPE_CHECKING:
+    from semrecall.tuning import Tuning
+
+__all__ = ["tuning_page", "write_tuning"]
+
+#: So many settings that were tried are listed.
+_LISTED = 300
+
+
+def write_tuning(tuning: Tuning, path: str | Path, *, command: str | None = None) -> None:
+    """Write a tuning as one HTML file that asks nothing of any server.
+
+    command: the command line that made it, shown as it is. Needs matplotlib (the extra `report`);
+    raises MissingExtra without it.
+    """
+    made = tuning_page(tuning, command=command)
+    with writing(path) as target:
+        Path(target).write_text(made, encoding="utf-8")
+
+
+def tuning_page(tuning: Tuning, *, command: str | None = None) -> str:
+    """The page that `write_tuning` writes; the same tuning gives the same text."""
+    answer = headline(tuning)
+    title = f"{answer[:1].upper()}{answer[1:]}."
+    parts = [f"<h1>{escape(title)}</h1>", _facts(tuning), _snippet(tuning), _remarks(tuning)]
+    parts += [_front(tuning), *_savings(tuning), _tried(tuning), _making(command)]
+    return page(title, parts)
+
+
+def _facts(tuning: Tuning) -> str:
+    items = "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts(tuning)
+    )
+    system = f"<dt>system</dt><dd>{escape(tuning.system)}</dd>"
+    return f"<dl>{system}{items}</dl>"
+
+
+def _snippet(tuning: Tuning) -> str:
+    if not tuning.snippet:
+        return ""
+    return f"<p>In the words of the system:</p><pre><code>{escape(tuning.snippet)}</code></pre>"
+
+
+def _remarks(tuning: Tuning) -> str:
+    items = "".join(f"<li>{escape(line)}</li>" for line in remarks(tuning))
+    return f"<h3>To know before using this setting</h3><ul>{items}</ul>" if items else ""
+
+
+def _front(tuning: Tuning) -> str:
+    name = tuning.target.name
+    unbeaten = [
+        Mark(p.cost.mean, p.measures[name].mean, p.measures[name].low, p.measures[name].high)
+        for p in tuning.front
+    ]
+    on_front = {p.setting for p in tuning.front}
+    others = [
+        Mark(tuning.objective.shown(t.measured.cost(tuning.objective)), t.mean(name))
+        for t in tuning.trials
+        if not t.failed and t.setting not in on_front and not math.isnan(t.mean(name))
+    ]
+    chosen = Mark(tuning.choice.development_cost.mean, tuning.choice.development.mean)
+    said = "; ".join(
+        f"{p.setting}: {number(p.measures[name].mean)} at {cost_number(p.cost.mean)}"
+        for p in tuning.front
+    )
+    drawn = front(
+        "The front", f"{name} against {tuning.objective.name}. {said}.", unbeaten, others, chosen,
+        tuning.target.value, tuning.objective.name,
+    )  # fmt: skip
+    small = "line: settings that none beats; dots: the others tried; ring: chosen; dashed: target"
+    rows = front_rows(tuning, limit=40)
+    return (
+        "<h2>Quality against cost</h2>"
+        f"<p>On {plural(tuning.development, 'development query', 'development queries')}. "
+        "Settings that were hopeless after some of them were not asked the rest.</p>"
+        f'<div class="charts">{figure(name, small, drawn)}</div>{table(rows[0], rows[1:])}'
+    )
+
+
+def _savings(tuning: Tuning) -> list[str]:
+    if not tuning.savings:
+        return []
+    parts = [
+        f"<h2>Against tuning for {escape(tuning.savings[0].baseline)}</h2>"
+        "<p>Settings are chosen on development queries and compared on those held out. Saved: the "
+        "share of the cost, with its interval over the queries held out for these two settings. "
+        "Rechosen: how that share varies when other development queries choose the settings.</p>"
+    ]
+    for title, rows in saving_tables(tuning.savings):
+        parts.append(f"<h3>{escape(title)}</h3>{table(rows[0], rows[1:])}")
+    return parts
+
+
+def _tried(tuning: Tuning) -> str:
+    several = len({t.setting.system for t in tuning.trials}) > 1
+    rows = [
+        [
+            setting_of(t.setting, several),
+            t.message or number(t.mean(tuning.target.name)),
+            "-"
+            if t.failed
+            else cost_number(tuning.objective.shown(t.measured.cost(tuning.objective))),
+            f"{len(t.measured):,}",
+        ]
+        for t in tuning.trials[:_LISTED]
+    ]
+    heads = ["setting", tuning.target.name, tuning.objective.name, "queries"]
+    rest = len(tuning.trials) - len(rows)
+    more = f"<p>And {rest:,} more.</p>" if rest else ""
+    return (
+        f"<h2>What was tried</h2><details><summary>{plural(len(tuning.trials), 'setting')}, in the "
+        f"order tried</summary>{table(heads, rows)}{more}</details>"
+    )
+
+
+def _making(command: str | None) -> str:
+    from importlib.metadata import version
+
+    known = [("version", f"semrecall {version('semrecall')}")]
+    known += [("command", command)] if command else []
+    items = "".join(f"<dt>{name}</dt><dd>{escape(value)}</dd>" for name, value in known)
+    return f"<h2>How this was made</h2><dl>{items}</dl>"
