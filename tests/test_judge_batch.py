@@ -539,7 +539,7 @@ def test_pairs_of_which_nothing_is_known_say_whether_they_wait(
 ) -> None:
     judge = judge_at(server)
     submit(judge, questions("good tea"), ledger)
-    texts = {"corpus": {"d0": "good tea", "d1": "a bad one"}, "queries": {"q": "tea"}}
+    texts: Any = {"corpus": {"d0": "good tea", "d1": "a bad one"}, "queries": {"q": "tea"}}
     pairs = {"q": {"d0": 1, "d1": 1}}
     found = judged(Judgments.from_dict(pairs), judge, ledger=ledger, known_only=True, **texts)
     assert found.judgments.details["status"].tolist() == ["in a batch", "not asked"]
@@ -556,7 +556,7 @@ def test_a_panel_leaves_open_what_waits_in_a_batch_of_a_member(
     submit(member, questions("good tea"), ledger)
     panel = Panel([member, FunctionJudge(lambda query, document: 1)])
     pairs = Judgments.from_dict({"q": {"d0": 1}})
-    texts = {"corpus": {"d0": "good tea"}, "queries": {"q": "tea"}}
+    texts: Any = {"corpus": {"d0": "good tea"}, "queries": {"q": "tea"}}
     assert judged(pairs, panel, ledger=ledger, **texts).statuses == {"in a batch": 1}
     server.finish()
     collect(member, ledger, questions("good tea"))

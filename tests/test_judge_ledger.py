@@ -11,6 +11,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -416,3 +417,83 @@ def test_raw_replies_are_kept_and_identity_is_readable(tmp_path: Path) -> None:
         ask(judge, pairs(1), ledger)
     row = sqlite3.connect(path).execute("SELECT identity FROM judges").fetchone()
     assert json.loads(row[0]) == {"version": "a"}
+
+
+def test_a_database_of_another_program_is_not_touched(tmp_path: Path) -> None:
+    for name, statement in (
+        ("t", "CREATE TABLE t(x)"),
+        ("m", "CREATE TABLE meta(a, b)"),
+        ("v", "CREATE TABLE meta(name, value)"),
+    ):
+        path = tmp_path / f"{name}.db"
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(statement)
+            if name == "v":
+                connection.execute("INSERT INTO meta VALUES ('semrecall ledger', 'x')")
+            connection.commit()
+        before = path.read_bytes()
+        with pytest.raises(LedgerFault, match="no ledger of semrecall"):
+            Ledger(path)
+        assert path.read_bytes() == before
+
+
+def test_a_ledger_on_a_disk_that_takes_no_writing_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.ledger"
+    with Ledger(path) as ledger:
+        ask(Told(), pairs(3), ledger)
+    # What SQLite says there, whoever runs the test: root may write anywhere.
+    really = sqlite3.connect
+
+    def connect(address: Any, **options: Any) -> Any:
+        if str(address).endswith("?mode=ro"):
+            return really(f"{(tmp_path / 'none').as_uri()}?mode=ro", **options)
+        return really(address, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", connect)
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with Ledger(path, read_only=True) as ledger:
+        assert len(ledger.judgments()) == 3
+    assert len(read_judgments(path)) == 3
+    (tmp_path / "a.ledger-wal").write_bytes(b"x")  # labels that are not in the file yet
+    with pytest.raises(LedgerFault, match="cannot be read"):
+        Ledger(path, read_only=True)
+
+
+def test_the_counts_of_a_judge_are_of_its_pairs(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "a.ledger") as ledger:
+        person = ledger.person("p")
+        for repeat in (0, 1):
+            ledger.vote(person, Vote("q", 1, 1.0, repeat=repeat))
+        ledger.vote(person, Vote("q", 2, 1.0))
+        ledger.vote(person, Vote("q", 2, None, Status.SKIPPED, kind="withdrawn"))
+        ask(Told(), [Question("q", at, "query", Document("text")) for at in (1, 2)], ledger)
+        [human, model] = ledger.judges()
+    assert (human.pairs, human.statuses, human.cost) == (2, {"settled": 1}, None)
+    assert (model.pairs, model.statuses, model.cost) == (2, {"settled": 2}, 0.5)
+
+
+def test_every_judge_of_a_ledger_is_a_column_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.ledger"
+    with Ledger(path) as ledger:
+        ask(Told(), pairs(2), ledger)
+        ask(Told({("q0", 0): 0.0}, version="b"), pairs(2), ledger)
+        ledger.vote(ledger.person("p"), Vote("q0", 0, 0.0, probability=0.5))
+    with pytest.raises(InputError, match="1: told#1, 2: told#2, 3: human:p"):
+        read_judgments(path)
+    assert read_judgments(path, grade="told#2").grades.tolist() == [0, 1]
+    assert read_judgments(path, grade="1").grades.tolist() == [1, 1]
+    assert read_judgments(path, grade="human:p").details["probability"].tolist() == [0.5]
+    with pytest.raises(InputError, match="no judge 'human:q'") as caught:
+        read_judgments(path, grade="human:q")
+    assert "human:p" in str(caught.value.hint)
+
+
+def test_confidence_comes_in_with_a_label(tmp_path: Path) -> None:
+    labels = sr.Judgments.from_arrays(["a", "a"], [1, 2], [1, 0], confidence=[0.9, np.nan])
+    with Ledger(None) as ledger:
+        ledger.add(labels, "x")
+        back = ledger.judgments("x").details["confidence"].tolist()
+    assert back[0] == 0.9
+    assert np.isnan(back[1])

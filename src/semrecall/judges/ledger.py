@@ -24,6 +24,7 @@ import numpy as np
 
 from semrecall.data import Judgments
 from semrecall.errors import InputError, LedgerFault
+from semrecall.formats.ledgers import open_for_reading
 from semrecall.judges.contract import Answer, Judge, Reply, Status, digest
 
 __all__ = ["HUMAN", "Kept", "Ledger", "LedgerBatch", "LedgerJudge", "Vote"]
@@ -105,6 +106,7 @@ class Kept:
 class Vote:
     """One label of a person. kind: "label", "repeat" (a hidden second time), "adjudication",
     or "withdrawn" (undone). probability: with which the pair was picked for labelling.
+    confidence: of a label from elsewhere, its judge's own.
     """
 
     query_id: str | int
@@ -116,11 +118,16 @@ class Vote:
     probability: float | None = None
     seconds: float | None = None
     repeat: int = 0
+    confidence: float | None = None
 
 
 @dataclass(frozen=True)
 class LedgerJudge:
-    """A judge as the ledger knows it, with the counts of its work."""
+    """A judge as the ledger knows it, with the counts of its work.
+
+    statuses: how many of its pairs ended how, when asked first. cost: None where no price was
+    known.
+    """
 
     id: int
     name: str
@@ -130,7 +137,7 @@ class LedgerJudge:
     calls: int
     tokens_in: int
     tokens_out: int
-    cost: float
+    cost: float | None
     maybe_charged: int
 
 
@@ -167,14 +174,16 @@ class Ledger:
         self._sign = 0.0
         if read_only and not self.path.exists():
             raise FileNotFoundError(2, "no such file", str(path))
-        address = f"{self.path.absolute().as_uri()}{'?mode=ro' if read_only else ''}"
         with self._faults():
-            self._connection = sqlite3.connect(
-                "file::memory:" if path is None else address,
-                uri=True,
-                timeout=60,
-                isolation_level=None,
-                check_same_thread=False,
+            self._connection = (
+                open_for_reading(self.path)
+                if read_only
+                else sqlite3.connect(
+                    ":memory:" if path is None else self.path,
+                    timeout=60,
+                    isolation_level=None,
+                    check_same_thread=False,
+                )
             )
         try:
             with self._faults():
@@ -186,26 +195,36 @@ class Ledger:
     def _open(self) -> None:
         run = self._connection.execute
         run("PRAGMA busy_timeout=60000")
+        empty = run("SELECT 1 FROM sqlite_master").fetchone() is None
+        if not empty or self.read_only:
+            self._check()  # before anything is changed: it may be another program's
         if not self.read_only:
             run("PRAGMA journal_mode=WAL")
             # A commit survives the death of the process; one on the way to the disk when the
             # power fails may be lost, and is then simply asked again.
             run("PRAGMA synchronous=NORMAL")
-        tables = {name for (name,) in run("SELECT name FROM sqlite_master WHERE type='table'")}
-        if not tables and not self.read_only:
+        if empty and not self.read_only:
             with self._transaction():
                 if not run("SELECT 1 FROM sqlite_master").fetchone():
                     for statement in _SCHEMA.split(";\n"):
                         if statement.strip():
                             run(statement)
                     run("INSERT INTO meta VALUES ('semrecall ledger', ?)", (str(_FORMAT),))
-        elif "meta" not in tables:
+            self._check()  # another process may have made it meanwhile
+
+    def _check(self) -> None:
+        """Raise LedgerFault where the file is no ledger, or a later one."""
+        run = self._connection.execute
+        columns = [name for (name,) in run("SELECT name FROM pragma_table_info('meta')")]
+        found = None
+        if columns == ["name", "value"]:
+            found = run("SELECT value FROM meta WHERE name='semrecall ledger'").fetchone()
+        if found is None or not str(found[0]).isdecimal():
             raise LedgerFault(
                 f"{self.path} is an SQLite file, but no ledger of semrecall",
                 hint="name another file; it is made when it does not exist",
             )
-        found = run("SELECT value FROM meta WHERE name='semrecall ledger'").fetchone()
-        if found is None or int(found[0]) > _FORMAT:
+        if int(found[0]) > _FORMAT:
             raise LedgerFault(
                 f"{self.path} is a ledger of a later version of semrecall",
                 hint="pip install --upgrade semrecall",
@@ -263,21 +282,20 @@ class Ledger:
             )
             statuses: dict[int, dict[str, int]] = {}
             for judge, status, count in run(
-                "SELECT judge, status, count(*) FROM answers WHERE id IN (SELECT max(id) FROM"
-                " answers WHERE final AND kind != 'withdrawn' GROUP BY judge, key)"
-                " GROUP BY judge, status"
+                "SELECT judge_id, status, count(*) FROM judgments WHERE repeat=0"
+                " GROUP BY judge_id, status"
             ):
                 statuses.setdefault(judge, {})[status] = count
             spent = {
                 row[0]: row[1:]
                 for row in run(
-                    "SELECT judge, count(*), total(tokens_in), total(tokens_out), total(cost),"
+                    "SELECT judge, count(*), total(tokens_in), total(tokens_out), sum(cost),"
                     " total(maybe_charged) FROM calls GROUP BY judge"
                 )
             }
         found = []
         for number, name, identity in heads:
-            calls, tokens_in, tokens_out, cost, maybe = spent.get(number, (0, 0, 0, 0.0, 0))
+            calls, tokens_in, tokens_out, cost, maybe = spent.get(number, (0, 0, 0, None, 0))
             found.append(
                 LedgerJudge(
                     number, name, json.loads(identity), pairs.get(number, 0),
@@ -570,13 +588,15 @@ class Ledger:
         return len(votes)
 
     def _number(self, judge: str | int | None) -> int:
-        found = self.judges()
-        fitting = [j for j in found if judge is None or judge in (j.name, j.id)]
+        with self._reading() as run:
+            found = run("SELECT id, name FROM judges ORDER BY id").fetchall()
+        fitting = [n for n, name in found if judge is None or judge in (name, n)]
         if len(fitting) == 1:
-            return fitting[0].id
-        names = ", ".join(f"{j.id}: {j.name}" for j in found) or "none"
+            return int(fitting[0])
+        names = ", ".join(f"{n}: {name}" for n, name in found) or "none"
         if not fitting:
-            raise InputError(f"{self.path} has no judge {judge!r}; it has {names}")
+            asked = "" if judge is None else f" {judge!r}"
+            raise InputError(f"{self.path} has no judge{asked}; it has {names}")
         raise InputError(
             f"{self.path} holds labels of several judges{f' called {judge!r}' if judge else ''}",
             hint=f"choose one by name or number: {names}",
@@ -590,7 +610,7 @@ class Ledger:
         try:
             yield
         except sqlite3.DatabaseError as error:
-            raise _fault(self.path, error) from error
+            raise _fault(self.path, error, self.read_only) from error
 
     @contextmanager
     def _reading(self) -> Iterator[Run]:
@@ -665,7 +685,7 @@ def _add_vote(run: Run, judge: int, vote: Vote) -> int:
     )
     added = run(_ADD_ANSWER, (
         judge, key, vote.query_id, vote.doc_id, None, time.time(), vote.status.value, vote.grade,
-        vote.reason, None, 1, "[]", vote.probability, vote.kind, vote.seconds,
+        vote.reason, vote.confidence, 1, "[]", vote.probability, vote.kind, vote.seconds,
     ))  # fmt: skip
     return int(added.lastrowid or 0)
 
@@ -676,15 +696,20 @@ def _votes_of(judgments: Judgments, rows: Sequence[int]) -> Iterator[Vote]:
         grade = float(judgments.grades[at])
         lacks = np.isnan(grade)
         status = str(details["status"][at]) if "status" in details and lacks else ""
-        given = details["probability"][at] if "probability" in details else None
         yield Vote(
             _plain_id(judgments.queries[at]),
             _plain_id(judgments.documents[at]),
             None if lacks else grade,
             (_status(status) or Status.SKIPPED) if lacks else Status.SETTLED,
             str(details["reason"][at] or "") if "reason" in details else "",
-            probability=None if given is None or np.isnan(given) else float(given),
+            probability=_number_in(details, "probability", at),
+            confidence=_number_in(details, "confidence", at),
         )
+
+
+def _number_in(details: Mapping[str, Any], column: str, at: int) -> float | None:
+    value = details[column][at] if column in details else None
+    return None if value is None or np.isnan(value) else float(value)
 
 
 def _status(name: str) -> Status | None:
@@ -764,8 +789,10 @@ def _started(pid: int) -> str:
     return "alive"
 
 
-def _fault(path: Path, error: sqlite3.DatabaseError) -> LedgerFault:
+def _fault(path: Path, error: sqlite3.DatabaseError, read_only: bool) -> LedgerFault:
     text = str(error)
+    if read_only and "unable to open" in text:
+        return LedgerFault(f"{path} cannot be read: {text}")
     if "full" in text:
         return LedgerFault(
             f"the disk is full: {path} takes no more labels",
