@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from semrecall.text import WIDTH, aligned, display_width, number, shortened, wrapped
+from semrecall.text import WIDTH, aligned, display_width, narrowed, number, shortened, wrapped
 from semrecall.tuning.text import cost_number, interval_text, signed_percent, table
 
 if TYPE_CHECKING:
@@ -34,27 +34,27 @@ def sweep_text(sweep: Sweep) -> str:
 
 def _fitting(sweep: Sweep, rows: Sequence[Row]) -> list[str]:
     """The table with intervals where it fits a terminal, else without."""
-    for intervals in (True, False):
-        lines = _lines(sweep, rows, intervals)
-        if max(map(display_width, lines)) <= WIDTH:
-            break
+    lines = _lines(sweep, rows, 34, intervals=True)
+    if max(map(display_width, lines)) > WIDTH:
+        lines = narrowed(lambda width: _lines(sweep, rows, width, intervals=False))
     return lines
 
 
-def _lines(sweep: Sweep, rows: Sequence[Row], intervals: bool) -> list[str]:
+def _lines(sweep: Sweep, rows: Sequence[Row], width: int, *, intervals: bool) -> list[str]:
     several, grouped = len(sweep.curves) > 1, any(row.column for row in rows)
     names = [str(m) for m in sweep.measures]
     heads = ["system"] * several + [rows[0].column, "queries"] * grouped + ["setting"]
     heads += [h for name in names for h in [name, *["interval"] * intervals]]
     cells = [[*heads, sweep.objective.name]]
     for row in rows:
-        line = [shortened(row.setting.system, 34)] * several
-        line += [row.group, f"{row.queries:,}"] * grouped + [shortened(str(row.setting), 32)]
+        line = [shortened(row.setting.system, width)] * several
+        line += [shortened(row.group, width), f"{row.queries:,}"] * grouped
+        line.append(shortened(str(row.setting), width))
         for name in names:
             found = row.measures[name]
             line += [number(found.mean), *[interval_text(found)] * intervals]
         cells.append([*line, cost_number(row.cost.mean)])
-    texts = several + grouped + grouped + 1
+    texts = several + 2 * grouped + 1
     right = [c >= texts or heads[c] == "queries" for c in range(len(heads) + 1)]
     return aligned(cells, right)
 

@@ -115,8 +115,11 @@ class Sweep:
             for system in self.curves:
                 points = self._front(system, name)
                 place = _between([p.cost for p in points], wanted)
+                if place is None and points and points[-1].cost < wanted <= self._dearest(system):
+                    # What costs more on this curve brings nothing more.
+                    place = (len(points) - 1, len(points) - 1), 0.0
                 if place is None:
-                    found.append(At(system, name, None, reason=_beyond(points, wanted, "cost")))
+                    found.append(At(system, name, None, reason=_beyond(points, wanted)))
                     continue
                 at, share = place
                 values = _blend([points[i].values for i in at], share)
@@ -189,6 +192,9 @@ class Sweep:
         return estimate(
             values, share=measure.zero_or_one, confidence=self.confidence, seed=self.seed
         )
+
+    def _dearest(self, system: str) -> float:
+        return max(measured.cost(self.objective) for _, measured in self.curves[system])
 
     def _front(self, system: str, measure: str) -> list[_OnFront]:
         """The settings of a system that none of its own beats, cheapest first."""
@@ -350,9 +356,10 @@ class _Sweeping:
         systems: Mapping[str, System],
     ) -> tuple[Iterator[Setting], bool]:
         """The settings of a system, and whether they go on until nothing changes."""
-        if not any(knob.kind == "search" for knob in system.knobs) and not settings:
+        if not any(knob.kind == "search" for knob in system.knobs):
             return iter([Setting(name)]), False
-        branch = next(b for b in branches_of(systems, settings, None) if b.label == name)
+        turned = {n: s for n, s in systems.items() if any(k.kind == "search" for k in s.knobs)}
+        branch = next(b for b in branches_of(turned, settings, None) if b.label == name)
         if settings is None:
             main = branch.main
             values = main.spread(2 * self.points)
@@ -401,12 +408,12 @@ def _blend(pair: Sequence[NDArray[np.float64]], share: float) -> NDArray[np.floa
     return np.asarray((1 - share) * pair[0] + share * pair[1])
 
 
-def _beyond(points: Sequence[_OnFront], wanted: float, what: str) -> str:
+def _beyond(points: Sequence[_OnFront], wanted: float) -> str:
     if not points:
         return "no setting has this measure"
     edge = points[0] if wanted < points[0].cost else points[-1]
     side = "cheapest" if edge is points[0] else "dearest"
-    return f"outside its curve: the {side} setting costs {edge.cost:.6g}"
+    return f"outside its curve: the {side} setting costs {edge.cost:,.6g}"
 
 
 def _unreached(quality: Sequence[float], value: float, lower: bool) -> str:
