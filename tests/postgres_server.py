@@ -17,6 +17,13 @@ import pytest
 
 #: Root may not run PostgreSQL.
 _USER = "nobody"
+#: Ends the server and removes its folder when nobody holds the other end of the pipe any more.
+_GUARD = """
+cat
+pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null) && kill -QUIT "$pid"
+while [ -n "$pid" ] && kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
+rm -rf "$1"
+"""
 _SETTINGS = {"fsync": "off", "synchronous_commit": "off", "random_page_cost": "1"}
 
 
@@ -27,6 +34,10 @@ class PostgresServer:
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="semrecall-postgres-"))
+        self._guard = subprocess.Popen(
+            ["sh", "-c", _GUARD, "guard", str(self.folder)],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
         self._as: dict[str, Any] = {}
         self._bin = _programs()
         if os.geteuid() == 0:
@@ -62,10 +73,9 @@ class PostgresServer:
 
     def remove(self) -> None:
         """Stop it, and leave nothing behind."""
-        try:
-            self.stop()
-        finally:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        assert self._guard.stdin is not None
+        self._guard.stdin.close()
+        self._guard.wait(timeout=30)
 
     def freeze(self, pid: int) -> None:
         """Let the process that serves one connection stand still."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 import uuid
@@ -320,8 +321,11 @@ def test_a_partial_index_and_another_one_are_told_of(
 
 def test_a_list_of_candidates_below_k_is_told_of(docs: str, address: str) -> None:
     system = open_system(docs)
-    with pytest.warns(SemrecallWarning, match="ef_search is 20, below k = 50: .* at most 20"):
-        ids, _ = system.search(QUERIES, 50, ef_search=20)
+    with pytest.warns(SemrecallWarning, match=r"ef_search is 40, below k = 50: .* at most 40"):
+        ids, _ = system.search(QUERIES, 50)
+    assert ids.shape == (6, 40)
+    # Who asks for less, knows.
+    ids, _ = system.search(QUERIES, 50, ef_search=20)
     assert ids.shape == (6, 20)
     ids, _ = system.search(QUERIES, 50, ef_search=20, iterative_scan=1)
     assert ids.shape == (6, 50)
@@ -578,6 +582,18 @@ def test_a_lost_connection_is_made_anew(
         system.search(QUERIES[:1], 3, filters=["pg_sleep(0.01) IS NOT NULL"])
     ended.join()
     assert system.search(QUERIES, 3)[0].shape == (6, 3)
+
+
+@pytest.mark.parametrize("after", [0.1, 0.2, 0.3])
+def test_an_interrupt_leaves_nothing_on_its_way(docs: str, address: str, after: float) -> None:
+    system = open_system(f"{docs}&index=none")
+    expected = system.search(QUERIES, 3)[0].tolist()
+    timer = threading.Timer(after, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        system.search(QUERIES, 3, filters=["pg_sleep(0.001) IS NOT NULL"] * 6)
+    timer.join()
+    assert system.search(QUERIES, 3)[0].tolist() == expected
 
 
 def test_a_server_that_stands_still_is_given_up(

@@ -517,12 +517,14 @@ class PgvectorSystem(TableSystem):
         )
 
     def _tell_of_short_rows(self, asked: _Question, width: int) -> None:
-        """Say once that a list of candidates shorter than k gives no more results than that."""
+        """Say once that candidates fewer than k, as nobody asked for, are all there is."""
         index, table = self._index, self._held()
         filtered = any(condition.text for condition in asked.conditions)
         if index is None or index.kind != "hnsw" or filtered or self._told:
             return
-        length = int(asked.local.get("hnsw.ef_search") or self._defaults["hnsw.ef_search"] or 40)
+        if "hnsw.ef_search" in asked.local:
+            return
+        length = int(self._defaults["hnsw.ef_search"] or 40)
         if width <= length < asked.k <= table.rows:
             self._told = True
             warnings.warn(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from semrecall.errors import InputError, MismatchError
 from semrecall.space import Space
@@ -146,9 +146,11 @@ class Index:
             about = "search on until enough results pass the filter: 0 off, 1 relaxed_order"
             about += ", 2 strict_order" if modes == 2 else ""
             name, high, ends = more
+            # It trades quality for cost, which a logarithmic scale says, only where it acts.
+            scale: Literal["linear", "log"] = "log" if known("iterative_scan") else "linear"
             found += [
                 Knob("iterative_scan", "search", 0, modes, known("iterative_scan"), about),
-                Knob(name, "search", 1, high, known(name), ends, "log"),
+                Knob(name, "search", 1, high, known(name), ends, scale),
             ]
         if self.computed:
             about = f"candidates per result, ranked by {self.holds} and scored again in full"

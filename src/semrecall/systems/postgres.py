@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import re
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,6 +31,7 @@ _GRACE_SECONDS = 5.0
 _CONNECT_SECONDS = 10
 _COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _COPY_END = b"\xff\xff"
+_QUIET = logging.NullHandler()
 #: A server that is gone is noticed in about a minute, also where nothing is sent.
 _KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 
@@ -92,7 +95,7 @@ class Postgres:
         limited: whether each statement has a deadline. pipelined: whether statements are sent
         without waiting for the answers of those before.
         """
-        psycopg = _psycopg()
+        psycopg, before = _psycopg(), sys.exception()
         local = {"statement_timeout": f"{math.ceil(1000 * self.timeout) if limited else 0}"}
         if not writing:
             local["transaction_read_only"] = "on"
@@ -110,8 +113,17 @@ class Postgres:
                 ):
                     connection.execute(f"SELECT {calls}", values)
                     yield connection
-            except psycopg.Error as error:
-                raise self._explained(error, doing) from error
+            except Exception as error:
+                if _interrupted(error, before):
+                    connection.close()
+                    raise KeyboardInterrupt from error
+                if isinstance(error, psycopg.Error):
+                    raise self._explained(error, doing) from error
+                raise
+            except BaseException:
+                # What is still on its way would be taken for the answer to the next question.
+                connection.close()
+                raise
             finally:
                 if connection.closed:
                     self.close()
@@ -361,6 +373,15 @@ def _page(data: bytes, record: np.dtype[Any]) -> tuple[NDArray[np.int64], NDArra
     return read["key"].astype(np.int64), values.astype(values.dtype.newbyteorder("="))
 
 
+def _interrupted(error: BaseException | None, before: BaseException | None) -> bool:
+    """Whether an error is what an interrupt became on its way out; before: what was handled."""
+    while error is not None and error is not before:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__context__
+    return False
+
+
 def _teach(psycopg: Any, connection: Any, oid: int) -> None:
     """Let a connection send vectors in binary form."""
     dumper = type(
@@ -384,4 +405,6 @@ def _reason(text: str) -> str:
 
 
 def _psycopg() -> Any:
+    # What it logs of a lost connection is told as an error.
+    logging.getLogger("psycopg").addHandler(_QUIET)
     return import_extra("psycopg", "pgvector", "searching PostgreSQL")
