@@ -305,6 +305,20 @@ def test_two_knobs_come_close_to_the_best_of_all(need, weight):
     assert len(seen) <= 320  # a tenth of the grid
 
 
+def test_an_outer_knob_that_does_nothing_at_first_is_followed_further():
+    """Below k = 100 candidates change nothing; 200 are needed, 40 lists suffice then."""
+
+    def outcome(candidates, lists):
+        found = min(max(candidates, 100) / 200, 1.0) * min(lists / 40, 1.0) * 0.95
+        return told(found, lists * 10 + max(candidates, 100))
+
+    outer = Refined(Range("candidates", "search", 1, 10_000))
+    searcher = Nested(outer, Range("lists", "search", 1, 400))
+    seen = run(searcher, lambda candidates, lists: outcome(candidates, lists))
+    best = min((o.cost, p) for p, o in seen.items() if o.meets)
+    assert best[0] <= 1.05 * (380 + 190)
+
+
 def test_a_random_search_repeats_and_stays_inside():
     ranges = {"a": [Range("x", "search", 1, 50)], "b": [Range("y", "build", 0, 1, "linear", False)]}
 

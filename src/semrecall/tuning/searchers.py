@@ -326,7 +326,9 @@ class Refined(_Stepping):
         return min(self.seen, key=lambda v: rank(self.seen[v]))
 
     def _helps(self) -> bool:
-        """Whether one of the last two strides brought the best so far."""
+        """Whether one of the last two strides brought the best so far, or nothing changed yet."""
+        if len({rank(outcome) for outcome in self.seen.values()}) < 2:
+            return True
         return len(self.seen) < 3 or self._best() in sorted(self.seen)[-2:]
 
 
