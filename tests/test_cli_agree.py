@@ -13,6 +13,7 @@ import pytest
 
 from semrecall.data import Judgments, Run
 from semrecall.formats import write
+from semrecall.judges import Ledger, Vote
 
 FIRST = {"a": {"d1": 2, "d2": 0, "d3": 1}, "b": {"d4": 0, "d5": 3}}
 SECOND = {"a": {"d1": 3, "d2": 0, "d3": 0}, "b": {"d4": 0, "d5": 1}}
@@ -202,3 +203,42 @@ def test_labels_without_grades(shell, tmp_path):
     assert "no pair that both graded" in out
     assert "1 pair without a grade by none, refused" in out
     assert shell("llm.parquet", "none.parquet", "--html", "page.html")[0] == 0
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    """Labels of a model and of a person, who graded a pair twice and decided another."""
+    path = tmp_path / "all.ledger"
+    with Ledger(path) as book:
+        book.add(Judgments.from_dict(FIRST), "model")
+        book.add(Judgments.from_dict(SECOND), "human:anna")
+        book.vote(book.person("anna"), Vote("a", "d1", 0.0, kind="repeat", repeat=1))
+        book.vote(book.person("adjudicated"), Vote("a", "d3", 1.0, kind="adjudication"))
+    return path
+
+
+def test_the_judges_of_a_ledger(shell, ledger):
+    # Decisions follow the labels of others: they are no third judge.
+    status, out, _ = shell("all.ledger", "--format", "json")
+    assert status == 0
+    found = json.loads(out)
+    assert [(p["first"], p["second"]) for p in found["pairs"]] == [("model", "human:anna")]
+    _, out, _ = shell("all.ledger")
+    assert "model and human:anna: 5 pairs of 2 queries" in out
+    assert "pairs judged again" in out
+    _, out, _ = shell("all.ledger:model", "all.ledger:human:anna", "--rel", "human:anna=2")
+    assert "model and human:anna: 5 pairs of 2 queries" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("llm.parquet", "all.ledger"), "all.ledger:COLUMN (of a ledger: the judge)"),
+        (("llm.parquet", "all.ledger:human:ann"), "did you mean human:anna?"),
+        (("none.ledger:human:anna", "llm.parquet"), "there is no file none.ledger"),
+    ],
+)
+def test_what_names_no_judge_of_a_ledger(shell, ledger, arguments, says):
+    status, _, err = shell(*arguments)
+    assert status == 2
+    assert says in err

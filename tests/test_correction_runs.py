@@ -14,6 +14,7 @@ import semrecall as sr
 from semrecall.correction import correct, with_pairs
 from semrecall.data import Judgments, Pairs, Run
 from semrecall.errors import InputError, MismatchError
+from semrecall.judges import Ledger
 from semrecall.measures import align
 from semrecall.measures.pairs import neighbours
 
@@ -292,6 +293,18 @@ def test_score_shows_both_values(shell):
     assert block[2].startswith("mean over queries ")
     assert "(prediction-powered inference)" in out
     assert max(map(len, out.splitlines())) <= 100
+
+
+def test_the_labels_of_one_judge_of_a_ledger(shell, tmp_path):
+    with Ledger(tmp_path / "all.ledger") as book:
+        book.add(sr.read(tmp_path / "people.jsonl"), "human:anna")
+        book.add(sr.read(tmp_path / "judge.parquet"), "model")
+    _, expected, _ = shell(*SCORE, *PEOPLES, "--format", "json")
+    of_ledger = ("--judgments", "all.ledger", "--grade", "model")
+    corrected = ("--correct-with", "all.ledger:human:anna", "--correct-rel", 2, "--format", "json")
+    status, out, _ = shell(*SCORE[:4], *of_ledger, *corrected)
+    assert status == 0
+    assert json.loads(out)["corrections"] == json.loads(expected)["corrections"]
 
 
 def test_score_in_other_formats(shell):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from semrecall.cli.columns import judgments_in, path_and_column
 from semrecall.cli.hints import hints_for
 from semrecall.cli.inputs import run_options, runs_of
 from semrecall.cli.outputs import OutputPath, WritingCommand
@@ -85,11 +86,13 @@ def command(judgments: tuple[str, ...], format: str, **given: Any) -> None:  # n
     semrecall agree labels.parquet:gpt4o labels.parquet:human --rel gpt4o=1 --rel human=2
     semrecall agree llm.parquet human.jsonl --truth truth.parquet --run run.parquet -m srecall@100
     semrecall agree people.jsonl
+    semrecall agree semrecall.ledger
+    semrecall agree semrecall.ledger:llama3.2 semrecall.ledger:human:anna
 
-    A judge is a file of judgments, or a column of grades in one: FILE:COLUMN. It is called by the
-    column, else by the file. A single file has a column `judge`; pairs that one judge graded
-    again show how it agrees with itself. csv prints one estimate a line, with --per-query one
-    query a line.
+    A judge is a file of judgments, a column of grades in one (FILE:COLUMN), or a judge of a ledger
+    (LEDGER:NAME). It is called by the column, else by the file. A single file is a ledger, or has
+    a column `judge`; pairs that one judge graded again show how it agrees with itself. csv prints
+    one estimate a line, with --per-query one query a line.
     """
     from semrecall.agreement import agree
     from semrecall.formats import read_run
@@ -123,7 +126,7 @@ def command(judgments: tuple[str, ...], format: str, **given: Any) -> None:  # n
 
 def _judged(texts: tuple[str, ...], conflicts: str) -> tuple[Any, list[str]]:
     """What `agree` takes, and the names of the judges; a single file has a column `judge`."""
-    parts = [_path_and_column(text) for text in texts]
+    parts = [_existing(text) for text in texts]
     if len(parts) == 1:
         rows = _rows(*parts[0])
         return rows, list(rows.judgments)
@@ -135,21 +138,19 @@ def _judged(texts: tuple[str, ...], conflicts: str) -> tuple[Any, list[str]]:
         unique, number = name, 2
         while unique in named:
             unique, number = f"{name}#{number}", number + 1
-        named[unique] = _read(path, column, conflicts)
+        named[unique] = judgments_in(text, conflicts)
     return named, list(named)
 
 
-def _path_and_column(text: str) -> tuple[str, str | None]:
+def _existing(text: str) -> tuple[str, str | None]:
     from pathlib import Path
 
     from semrecall.errors import InputError
 
-    path, colon, column = text.rpartition(":")
-    if Path(text).exists() or not colon or not path:
-        path, column = text, ""
+    path, column = path_and_column(text)
     if not Path(path).exists():
         raise InputError(f"there is no file {path}")
-    return path, column or None
+    return path, column
 
 
 def _name(path: str, column: str | None) -> str:
@@ -158,26 +159,16 @@ def _name(path: str, column: str | None) -> str:
     return column or Path(path).name.split(".")[0]
 
 
-def _read(path: str, column: str | None, conflicts: str) -> Judgments:
-    from semrecall.errors import SemrecallError
-    from semrecall.formats import read_judgments
-
-    try:
-        return read_judgments(path, grade=column, conflicts=conflicts)  # type: ignore[arg-type]
-    except SemrecallError as error:
-        # What is an option elsewhere is a part of the argument here.
-        if "--grade" in (error.hint or ""):
-            error.hint = f"name the column that holds the grade: {path}:COLUMN"
-        raise
-
-
 def _rows(path: str, column: str | None) -> ByJudge:
     from pathlib import Path
 
     from semrecall.agreement.rows import by_judge
     from semrecall.errors import FormatError, InputError
+    from semrecall.formats.ledgers import is_ledger, read_by_judge
     from semrecall.formats.texts import read_records
 
+    if is_ledger(path):
+        return by_judge(read_by_judge(path, column))
     try:
         columns = read_records(Path(path)).columns
     except FormatError as error:

@@ -44,7 +44,11 @@ _FILE = click.Path(exists=True)
     type=_FILE,
     help="File with query_id and columns to slice by.  [default: --queries]",
 )
-@click.option("--grade", metavar="COLUMN", help="Column of the judgments with the grades.")
+@click.option(
+    "--grade",
+    metavar="COLUMN",
+    help="Column of the judgments with the grades, or a judge of a ledger.",
+)
 @click.option(
     "--conflicts",
     type=click.Choice(["error", "max", "first", "last"]),

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from semrecall.cli.columns import LABELS, judgments_in
+
 if TYPE_CHECKING:
     from semrecall.correction import Correction
     from semrecall.evaluate import Result
@@ -14,15 +16,13 @@ if TYPE_CHECKING:
 
 __all__ = ["correct_options", "corrections", "show_corrections"]
 
-_FILE = click.Path(exists=True)
-
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _OPTIONS = (
     click.option(
         "--correct-with",
-        type=_FILE,
-        metavar="FILE",
+        type=LABELS,
+        metavar="FILE[:COLUMN]",
         help="Labels of people for some of the pairs: corrects srecall by --judgments.",
     ),
     click.option(
@@ -79,7 +79,6 @@ def _by_people(given: dict[str, Any], result: Result) -> list[Correction]:
     from semrecall.cli.hints import hints_for
     from semrecall.correction import correct_problem
     from semrecall.errors import InputError
-    from semrecall.formats import read_judgments
 
     if result.truth is None or result.judgments is None:
         lacking = "--truth" if result.truth is None else "--judgments"
@@ -99,7 +98,7 @@ def _by_people(given: dict[str, Any], result: Result) -> list[Correction]:
             "--correct-with corrects srecall, which is not measured", hint="add -m srecall@100"
         )
     with hints_for("judgments", given["correct_with"]):
-        people = read_judgments(given["correct_with"], conflicts=given["conflicts"])
+        people = judgments_in(given["correct_with"], given["conflicts"])
     return [
         correct_problem(
             result.problems[run],

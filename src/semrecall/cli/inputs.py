@@ -48,7 +48,11 @@ _OPTIONS = (
     click.option(
         "--judgments", type=FILE, help="Grades of documents: qrels, labels of people or LLMs."
     ),
-    click.option("--grade", metavar="COLUMN", help="Column of the judgments with the grades."),
+    click.option(
+        "--grade",
+        metavar="COLUMN",
+        help="Column of the judgments with the grades, or a judge of a ledger.",
+    ),
     click.option(
         "-m",
         "--measure",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from semrecall.cli.columns import LABELS, judgments_in
 from semrecall.cli.outputs import OutputPath, WritingCommand
 from semrecall.cli.tables import format_option
 
@@ -30,9 +31,17 @@ _FILE = click.Path(exists=True)
     help="How wide the interval of semantic recall may be: 0.02 is 0.01 to either side.",
 )
 @click.option(
-    "--judgments", type=_FILE, help="Labels of any judge, to guess what is relevant.  [optional]"
+    "--judgments",
+    type=LABELS,
+    metavar="FILE[:COLUMN]",
+    help="Labels of any judge, to guess what is relevant.  [optional]",
 )
-@click.option("--labels", type=_FILE, help="The labels of this plan so far: what they say.")
+@click.option(
+    "--labels",
+    type=LABELS,
+    metavar="FILE[:COLUMN]",
+    help="The labels of this plan so far: what they say.",
+)
 @click.option(
     "--pairs",
     type=_FILE,
@@ -101,12 +110,12 @@ def command(runs: tuple[str, ...], output: str | None, **given: Any) -> None:
 def _read(runs: tuple[str, ...], given: dict[str, Any]) -> dict[str, Any]:
     from semrecall.correction import with_pairs
     from semrecall.errors import InputError
-    from semrecall.formats import read_judgments, read_pairs, read_run
+    from semrecall.formats import read_pairs, read_run
 
     if given["pairs"] and not given["labels"]:
         raise InputError("--pairs is given without --labels", hint="give the labels of these pairs")
     judged, labels = (
-        read_judgments(given[name], conflicts=given["conflicts"]) if given[name] else None
+        judgments_in(given[name], given["conflicts"]) if given[name] else None
         for name in ("judgments", "labels")
     )
     if given["pairs"] and labels is not None:
