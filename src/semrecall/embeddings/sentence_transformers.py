@@ -58,8 +58,9 @@ class SentenceTransformersEmbedder(Embedder):
         """What the model says of these texts."""
         given: dict[str, Any] = {} if self._prompt is None else {"prompt_name": self._prompt}
         asked = [self._prefix + text for text in texts]
+        model = self._opened()
         try:
-            found = self._opened().encode(
+            found = model.encode(
                 asked,
                 batch_size=self.batch,
                 show_progress_bar=False,

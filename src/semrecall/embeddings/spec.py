@@ -24,6 +24,9 @@ def open_embedder(spec: str | Embedder, **options: Any) -> Embedder:
     if isinstance(spec, Embedder):
         return spec
     name, written = split_spec(spec, "embedder", "openai?model=text-embedding-3-small")
+    if "prefix" in written and spec.rstrip().endswith(f"prefix={written['prefix']}"):
+        # Models want the space of "query: ", which would be cut off as the end of the spec.
+        written["prefix"] += spec[len(spec.rstrip()) :]
     given: dict[str, Any] = {**written, **options}
     if name.startswith("python:"):
         name, given["function"] = "python", name.removeprefix("python:")

@@ -119,7 +119,8 @@ def vectors_in(records: Records, names: Ids, column: str | None = None) -> Vecto
         raise fault(records.path, f"no column {chosen!r}: found {known}")
     rows = records.columns[chosen]
     lengths = [len(row) if isinstance(row, list) else 0 for row in rows]
-    usual = max(set(lengths), key=lengths.count)
+    some = [length for length in lengths if length]
+    usual = max(set(some), key=some.count) if some else 0
     faults = Faults(records.path)
     faults.add_all(
         [at for at, length in enumerate(lengths) if length != usual or length == 0],

@@ -69,7 +69,7 @@ class ElasticsearchSystem(IndexSystem):
     @property
     def knobs(self) -> tuple[Knob, ...]:
         """Those of the kind of index; of a new one before it is built."""
-        facts = self._known
+        facts = self._facts()
         kind = self.index_type if facts is None else facts.index
         found: tuple[Knob, ...] = _BUILD if self.index_type.endswith("hnsw") else ()
         found += (_CANDIDATES,) if not kind.endswith("flat") else ()

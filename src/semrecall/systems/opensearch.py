@@ -58,7 +58,7 @@ class OpensearchSystem(IndexSystem):
     @property
     def knobs(self) -> tuple[Knob, ...]:
         """Those of the method of the field; of a new graph before it is built."""
-        facts = self._known
+        facts = self._facts()
         if facts is None or facts.index == "hnsw":
             search: tuple[Knob, ...] = (_EF,)
         else:

@@ -87,7 +87,11 @@ class RedisSystem(CollectionSystem):
             number = int(db)
         except ValueError:
             raise InputError(f"db is {db!r}; expected a whole number") from None
+        retry = import_extra("redis.retry", "redis", "searching in Redis")
+        backoff = import_extra("redis.backoff", "redis", "searching in Redis")
+        lost = (self._library.exceptions.ConnectionError,)
         self._client = self._library.Redis(
+            retry=retry.Retry(backoff.ConstantBackoff(0.1), 2, supported_errors=lost),
             host=self._address.host, port=self._address.port, db=number,
             username=os.environ.get("REDIS_USERNAME"), password=self._secret,
             ssl=url.startswith("rediss:"), protocol=2,
@@ -211,6 +215,12 @@ class RedisSystem(CollectionSystem):
                     "VSIM", key, "FP32", row.tobytes(), "WITHSCORES", "COUNT", k, *wanted
                 )
             replies = self._do(lambda _: _answers(line))
+        if not all(replies) and not self._do(lambda c: c.exists(key)):
+            # Redis finds nothing in what is not there.
+            raise SystemFault(
+                f"the key {key!r} is gone from {self._place}",
+                hint="did the server restart without having saved it? build it again",
+            )
         ids, scores = matrix_of([_row(reply) for reply in replies], k)
         # 1 is the same direction, 0 the opposite one.
         return ids, None if scores is None else 2 * scores - 1

@@ -117,7 +117,8 @@ class WeaviateSystem(CollectionSystem):
     def knobs(self) -> tuple[Knob, ...]:
         """Those of a graph; ef only where the collection may be altered."""
         turned = self.alter or "build_seconds" in self._made
-        graph = self._known is None or self._known.index == "hnsw"
+        facts = self._facts()
+        graph = facts is None or facts.index == "hnsw"
         return _BUILD + ((_EF,) if turned and graph else ())
 
     @property
