@@ -103,3 +103,53 @@ def test_batches_are_for_language_models(files: Path, semrecall_main: Any) -> No
         "judge", "pairs.jsonl", "--judge", "recorded", "--labels", "l.jsonl", "--batch", "poll"
     )
     assert (status, "--batch is for language models" in err) == (2, True)
+
+
+def test_a_dry_run_counts_canaries_and_changes_nothing(files: Path, semrecall_main: Any) -> None:
+    with ChatServer([{"do": "words", "text": "none"}]) as server:
+        arguments = ("judge", "pairs.jsonl", *TEXTS, "--base-url", server.url, "--model")
+        status, out, _ = semrecall_main(*arguments, "m", "--dry-run")
+        assert status == 0
+        assert out.startswith("8 questions, 8 of them to ask, and 6 canaries\n14 calls; ")
+        semrecall_main(*arguments, "m", "--canaries", "0", "--limit", "4", "-o", "first.jsonl")
+        asked = server.log()["count"]
+        # One of the four is unparsed, which is its last word: a run would not ask it again.
+        status, out, _ = semrecall_main(*arguments, "m", "--dry-run", "--canaries", "0")
+        assert out.startswith("8 questions, 4 of them to ask\n4 calls; ")
+        again = ("--dry-run", "--canaries", "0", "--again", "unparsed")
+        assert semrecall_main(*arguments, "m", *again)[1].startswith("8 questions, 5 of them")
+        # Another judge: not a trace of it stays in the ledger.
+        semrecall_main(*arguments, "other", "--dry-run")
+        assert server.log()["count"] == asked
+    with sr.judges.Ledger(files / "semrecall.ledger") as ledger:
+        assert [judge.name for judge in ledger.judges()] == ["m"]
+
+
+def test_a_dry_run_of_a_panel_is_that_of_its_members(files: Path, semrecall_main: Any) -> None:
+    members = ("--member", "llm?model=a&base_url=http://127.0.0.1:1", "--member",
+               "llm?model=b&base_url=http://127.0.0.1:1")  # fmt: skip
+    arguments = ("judge", "pairs.jsonl", *TEXTS, "--judge", "panel", *members, "--canaries", "0")
+    status, out, _ = semrecall_main(*arguments, "--dry-run")
+    lines = out.splitlines()
+    assert status == 0
+    assert lines[0] == "a: 8 questions, 8 of them to ask"
+    assert lines[2] == "b: 8 questions, 8 of them to ask"
+    assert lines[1].startswith("8 calls; ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--judge", "llmm", "--base-url", "http://x"), "unknown judge 'llmm'"),
+        (("--member", "llm?model=a", "--model", "m"), "--member is an option of panel"),
+        (("--judge", "recorded", "--temperature", "1"), "--temperature is an option of llm"),
+        (("--judge", "recorded", "--timeout", "1"), "--timeout is an option of llm"),
+        (("--judge", "panel", "--ask-confidence"), "--ask-confidence is an option of llm"),
+        (("--judge", "llm", "--model", "m", "--threshold", "1"), "--threshold is an option of"),
+    ],
+)
+def test_options_are_called_as_they_were_given(
+    files: Path, semrecall_main: Any, arguments: tuple[str, ...], says: str
+) -> None:
+    status, _, err = semrecall_main("judge", "pairs.jsonl", *TEXTS, *arguments)
+    assert (status, says in err) == (2, True), err

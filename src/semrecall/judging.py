@@ -21,7 +21,7 @@ from semrecall.judges.contract import Document, Judge, Question, Reply, Status
 from semrecall.judges.ledger import Kept, Ledger
 from semrecall.text import aligned, number, plural, share
 
-__all__ = ["CanaryScore", "Judged", "judge", "questions_of", "status_named"]
+__all__ = ["CanaryScore", "Judged", "canaries_for", "judge", "questions_of", "status_named"]
 
 #: A judge that fails more of its canaries than this leaves is not to be trusted.
 _FLOOR = 0.8
@@ -318,13 +318,17 @@ class _Tally:
 # -- canaries -------------------------------------------------------------------------------------
 
 
+def canaries_for(questions: Sequence[Question], each: int, seed: int) -> list[Canary]:
+    """The canaries of a run over these questions."""
+    return canaries(list({q.query_id: q.query for q in questions}.items()), each, seed)
+
+
 def _canary_score(
     judge: Judge, questions: Sequence[Question], each: int, seed: int, book: Ledger, tally: _Tally
 ) -> CanaryScore | None:
     if not each or not judge.reads_texts:
         return None
-    texts = list({q.query_id: q.query for q in questions}.items())
-    made = canaries(texts, each, seed)
+    made = canaries_for(questions, each, seed)
     kept = ask(judge, [c.question for c in made], book, enter=False, watch=tally)
     tally.asked.clear()
     labels = [(c, kept.get(judge.key(c.question))) for c in made]

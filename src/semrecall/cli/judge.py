@@ -12,7 +12,7 @@ from semrecall.cli.outputs import OutputPath, WritingCommand
 
 if TYPE_CHECKING:
     from semrecall.data import Pairs
-    from semrecall.judges import Judge, Question
+    from semrecall.judges import Judge, Ledger, Question
     from semrecall.judging import Judged
 
 __all__ = ["JUDGE_OPTIONS", "command", "judge_of", "judge_options"]
@@ -160,7 +160,7 @@ def command(pairs: str, output: str | None, dry_run: bool, step: str | None, **g
 
     Exit status 3: stopped before the end (a cap, a quota); run again to go on.
     """
-    from semrecall.formats import read_pairs
+    from semrecall.formats import read_documents, read_pairs, read_texts
     from semrecall.judges import Ledger
     from semrecall.judging import judge, questions_of
 
@@ -170,22 +170,27 @@ def command(pairs: str, output: str | None, dry_run: bool, step: str | None, **g
     asked = judge_of(given)
     if given["calibrate_with"]:
         asked = _calibrated(asked, given)
+    texts: dict[str, Any] = {
+        "corpus": read_documents(given["corpus"]) if given["corpus"] else None,
+        "queries": read_texts(given["queries"]) if given["queries"] else None,
+    }
     if dry_run:
-        questions = questions_of(found, given["corpus"], given["queries"], needed=asked.reads_texts)
-        _estimate(asked, questions, given["ledger"], given["repeat"])
+        _estimate(asked, questions_of(found, **texts, needed=asked.reads_texts), given)
         return
     if step:
-        done = _batch(step, found, asked, given, output)
+        done = _batch(step, found, asked, texts, given, output)
         if done is not None:
             _write(done, output)
         return
-    with Ledger(given["ledger"]) as ledger, progress_of(len(found) * given["repeat"]) as watch:
+    with (
+        Ledger(given["ledger"]) as ledger,
+        progress_of(lambda: _to_ask(found, asked, texts, ledger, given)) as watch,
+    ):
         try:
             done = judge(
                 found,
                 asked,
-                corpus=given["corpus"],
-                queries=given["queries"],
+                **texts,
                 ledger=ledger,
                 repeat=given["repeat"],
                 again=given["again"],
@@ -201,6 +206,7 @@ def command(pairs: str, output: str | None, dry_run: bool, step: str | None, **g
 def _write(done: Judged, output: str | None) -> None:
     """Labels to the file or stdout, what there is to know of them to stderr."""
     from semrecall.formats import write
+    from semrecall.text import plural
 
     if output:
         write(done.judgments, output)
@@ -208,15 +214,18 @@ def _write(done: Judged, output: str | None) -> None:
         _print_lines(done)
     click.echo(str(done), err=True)
     if output:
-        click.echo(f"\nwrote {len(done.judgments):,} labels to {output}", err=True)
+        click.echo(f"\nwrote {plural(len(done.judgments), 'label')} to {output}", err=True)
 
 
 def _batch(
-    step: str, found: Pairs, asked: Judge, given: dict[str, Any], output: str | None
+    step: str,
+    found: Pairs,
+    asked: Judge,
+    texts: dict[str, Any],
+    given: dict[str, Any],
+    output: str | None,
 ) -> Judged | None:
     """One step of judging by batches; after collecting, the labels there are."""
-    from dataclasses import replace
-
     from semrecall.errors import InputError
     from semrecall.judges import Ledger
     from semrecall.judges.batch import collect, poll, submit
@@ -227,13 +236,12 @@ def _batch(
         raise InputError(f"--batch is for language models; the judge is {asked.name}")
     if output and step != "collect":
         raise InputError(f"--batch {step} has no labels to write yet; leave -o for collect")
-    texts = {"corpus": given["corpus"], "queries": given["queries"]}
     with Ledger(given["ledger"]) as ledger:
         if step == "poll":
             _show_batches(poll(asked, ledger))
             return None
-        questions = questions_of(found, texts["corpus"], texts["queries"])
-        every = [replace(q, repeat=n) for q in questions for n in range(given["repeat"])]
+        questions = questions_of(found, **texts)
+        every = _repeated(questions, given["repeat"])
         if step == "submit":
             _show_batches(submit(asked, every, ledger, again=_statuses(given["again"])))
             return None
@@ -271,9 +279,12 @@ def judge_of(given: dict[str, Any]) -> Judge:
     """The judge the options ask for; an option of another judge is refused."""
     from semrecall.errors import InputError
     from semrecall.judges import open_judge
+    from semrecall.registry import judge_entries, load_judge
 
     spec = given["spec"]
     name = spec.partition("?")[0].partition(":")[0]
+    if name not in judge_entries():
+        load_judge(name)  # which says what the names are
     wanted: dict[str, dict[str, Any]] = {
         "llm": {ours: given[option] for option, ours in _OF_LLM.items()}
         | {"model": given["model"], "scale": given["scale"], "seed": given["seed"] or None},
@@ -289,7 +300,7 @@ def judge_of(given: dict[str, Any]) -> Judge:
         for option, value in theirs.items():
             if value is not None and option not in known | {"seed"}:
                 raise InputError(
-                    f"--{option.replace('_', '-')} is an option of {other}; the judge is {name}"
+                    f"--{_option_of(option)} is an option of {other}; the judge is {name}"
                 )
     if name == "llm":
         options["notify"] = _waits()
@@ -298,6 +309,13 @@ def judge_of(given: dict[str, Any]) -> Judge:
                 "no model is named", hint="for example --model gpt-5-mini, or --judge recorded"
             )
     return open_judge(spec, **options)
+
+
+def _option_of(parameter: str) -> str:
+    """How a judge's parameter is called on the command line."""
+    names = {ours: option for option, ours in _OF_LLM.items()}
+    names |= {"sampling": "temperature", "members": "member", "thresholds": "threshold"}
+    return names.get(parameter, parameter).replace("_", "-")
 
 
 def _calibrated(asked: Judge, given: dict[str, Any]) -> Judge:
@@ -338,15 +356,19 @@ def _waits() -> Callable[[str], None]:
 
 
 @contextmanager
-def progress_of(total: int) -> Iterator[Any]:
-    """A bar with rate, cost so far, time left and failures by class; nothing in a pipe."""
+def progress_of(count: Callable[[], int]) -> Iterator[Any]:
+    """A bar with rate, cost so far, time left and failures by class; nothing in a pipe.
+
+    count: gives how many questions there are to ask.
+    """
     import sys
     import time
     from collections import Counter
 
     from semrecall.judges.canaries import is_canary
 
-    if not sys.stderr.isatty():
+    total = count() if sys.stderr.isatty() else 0
+    if not total:
         yield None
         return
     start = time.perf_counter()
@@ -375,23 +397,46 @@ def progress_of(total: int) -> Iterator[Any]:
         yield watch
 
 
-def _estimate(asked: Judge, questions: list[Question], ledger: str, repeat: int) -> None:
-    """What a run would take beyond what the ledger holds."""
+def _to_ask(
+    found: Pairs, asked: Judge, texts: dict[str, Any], ledger: Ledger, given: dict[str, Any]
+) -> int:
+    """How many questions the ledger has no answer to."""
+    from semrecall.judges.asking import unasked
+    from semrecall.judging import questions_of
+
+    every = _repeated(questions_of(found, **texts, needed=asked.reads_texts), given["repeat"])
+    opened = unasked(asked, every, ledger, again=_statuses(given["again"]))
+    return sum(len(questions) for _, questions in opened)
+
+
+def _repeated(questions: list[Question], repeat: int) -> list[Question]:
     from dataclasses import replace
+
+    return [replace(q, repeat=n) for q in questions for n in range(repeat)]
+
+
+def _estimate(asked: Judge, questions: list[Question], given: dict[str, Any]) -> None:
+    """What a run would take beyond what the ledger holds."""
     from pathlib import Path
 
     from semrecall.judges import Ledger
+    from semrecall.judges.asking import unasked
+    from semrecall.judging import canaries_for
+    from semrecall.text import plural
 
-    every = [replace(q, repeat=n) for q in questions for n in range(repeat)]
-    by_key = {asked.key(question): question for question in every}
-    if Path(ledger).exists():
-        with Ledger(ledger) as book:
-            kept = book.kept(book.enlist(asked), by_key)
-        by_key = {k: q for k, q in by_key.items() if k not in kept or not kept[k].settled}
-    click.echo(f"{len(every):,} questions, {len(by_key):,} of them to ask")
-    estimate = getattr(asked, "estimate", None)
-    if estimate is not None:
-        click.echo(str(estimate(list(by_key.values()))))
+    every = _repeated(questions, given["repeat"])
+    tests = canaries_for(questions, given["canaries"], given["seed"]) if asked.reads_texts else []
+    known = Path(given["ledger"]).exists()
+    with Ledger(given["ledger"] if known else None, read_only=known) as book:
+        opened = unasked(asked, every, book, again=_statuses(given["again"]))
+        tested = unasked(asked, [canary.question for canary in tests], book)
+    for (judge, ours), (_, canaries) in zip(opened, tested, strict=True):
+        more = f", and {plural(len(canaries), 'canary', 'canaries')}" if canaries else ""
+        head = f"{judge.name}: " if asked.members else ""
+        click.echo(f"{head}{plural(len(every), 'question')}, {len(ours):,} of them to ask{more}")
+        estimate = getattr(judge, "estimate", None)
+        if estimate is not None:
+            click.echo(str(estimate([*ours, *canaries])))
 
 
 def _print_lines(done: Judged) -> None:

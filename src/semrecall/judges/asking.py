@@ -10,7 +10,7 @@ from semrecall.errors import JudgeFault
 from semrecall.judges.contract import Answer, Judge, Question, Reply, Status
 from semrecall.judges.ledger import Kept, Ledger
 
-__all__ = ["ask"]
+__all__ = ["ask", "unasked"]
 
 #: So many pairs are claimed at a time: few enough that a second process finds work to do.
 _CLAIMED_AT_ONCE = 64
@@ -77,6 +77,27 @@ def ask(
         batched = ledger.in_batches(number)
         opened = [k for k in work.elsewhere if k not in batched and _is_open(kept.get(k), ())]
     return ledger.kept(number, by_key)
+
+
+def unasked(
+    judge: Judge,
+    questions: Sequence[Question],
+    ledger: Ledger,
+    *,
+    again: Collection[Status] = (),
+) -> list[tuple[Judge, list[Question]]]:
+    """What `ask` would ask, and whom: the judge, or its members. The ledger is only read."""
+    by_key: dict[bytes, Question] = {}
+    for question in questions:
+        by_key.setdefault(judge.key(question), question)
+    number = ledger.number(judge)
+    kept = {} if number is None else ledger.kept(number, by_key)
+    if judge.members:
+        lacking = [q for k, q in by_key.items() if not (k in kept and kept[k].settled)]
+        return [pair for m in judge.members for pair in unasked(m, lacking, ledger, again=again)]
+    batched = set() if number is None else ledger.in_batches(number)
+    opened = [k for k in by_key if k not in batched and _is_open(kept.get(k), again)]
+    return [(judge, [by_key[key] for key in opened])]
 
 
 def _is_open(kept: Kept | None, again: Collection[Status]) -> bool:

@@ -260,6 +260,12 @@ class Ledger:
             self._judges[judge.fingerprint] = known
         return known
 
+    def number(self, judge: Judge) -> int | None:
+        """The number of a judge, if it is known here; nothing is entered."""
+        with self._reading() as run:
+            row = run("SELECT id FROM judges WHERE fingerprint=?", (judge.fingerprint,)).fetchone()
+        return None if row is None else int(row[0])
+
     def _enter(self, name: str, fingerprint: bytes, identity: Mapping[str, Any]) -> int:
         with self._transaction() as run:
             run(
