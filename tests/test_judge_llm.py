@@ -975,3 +975,21 @@ def test_an_image_that_cannot_be_sent_is_its_own_failure(
     assert "is no PNG" in found["d1"].reason
     assert found["d2"].grade == 1
     assert found.count == 1
+
+
+def test_an_image_that_cannot_be_sent_does_not_spoil_the_call_of_others(
+    server: ChatServer, tmp_path: Path
+) -> None:
+    bad = tmp_path / "x.png"
+    bad.write_bytes(b"")
+    about = [*many(3), Question("q0", "bad", "query 0", Document("", str(bad)))]
+    found = asked(server, [], about, docs_per_call=4, order_check=0.0)
+    assert found["bad"].status is Status.REJECTED
+    assert [found[f"d{n}"].grade for n in range(3)] == [1, 1, 1]
+    assert found.count == 1
+
+
+def test_an_image_that_is_not_there_is_named_before_anything_is_asked(tmp_path: Path) -> None:
+    question = Question("q", "d", "what", Document("", str(tmp_path / "none.png")))
+    with pytest.raises(InputError, match=r"none\.png cannot be read: No such file"):
+        LLMJudge("m", base_url="http://127.0.0.1:1").key(question)

@@ -459,3 +459,13 @@ def test_a_rubric_is_paragraphs_and_lists():
         ("p", ["You judge results."]), ("p", ["Do this."]), ("ol", ["One more.", "Two"]),
         ("p", ["Strict:"]), ("ul", ["a", "b c"]),
     ]  # fmt: skip
+
+
+def test_only_answers_of_people_are_counted_as_such():
+    with Ledger(None) as ledger:
+        ledger.add(Judgments.from_dict({"q0": {f"rank{d}-of-q0": 1 for d in range(5)}}), "model")
+        session = session_of(pairs(1, 5), ledger, repeats=0.0)
+        assert session.answers == 0
+        label_all(session, "anna", limit=3)
+        session.undo("anna")
+        assert session.answers == 3

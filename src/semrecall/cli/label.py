@@ -95,7 +95,7 @@ def command(pairs: str, **given: Any) -> None:
             click.echo(f"{len(questions):,} pairs, rubric {prompt.label}", err=True)
             click.echo(f"\n  {address}\n\nOpen it in a browser; Ctrl-C ends.", err=True)
 
-        before = session.row
+        before = session.answers
         serve(
             session,
             name=name,
@@ -106,7 +106,7 @@ def command(pairs: str, **given: Any) -> None:
             tell=tell,
         )
         with session.current():
-            count = session.row - before
+            count = session.answers - before
     _closing(given["ledger"], count, sorted(session.people) or ["NAME"])
 
 

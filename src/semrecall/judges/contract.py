@@ -266,5 +266,11 @@ def _image_digest(image: str) -> bytes:
     """Of the bytes of a local file, or of the address."""
     if "://" in image or image.startswith("data:"):
         return digest("url", image)
-    with open(image, "rb") as file:
-        return digest("file", hashlib.file_digest(file, "sha256").digest())
+    try:
+        with open(image, "rb") as file:
+            return digest("file", hashlib.file_digest(file, "sha256").digest())
+    except OSError as error:
+        raise InputError(
+            f"the image {image} cannot be read: {error.strerror}",
+            hint="paths of images count from the folder of the file that names them",
+        ) from error

@@ -222,10 +222,10 @@ class Session:
 
     async def _several(self, questions: Sequence[Question]) -> None:
         """Ask about documents of one query together; what stays open is asked singly."""
-        long = [q for q in questions if self._judge.fitted(q, len(questions)) is not None]
-        if long:
-            self._singles.extend((question, ()) for question in long)
-            questions = [q for q in questions if q not in long]
+        alone = [q for q in questions if self._is_for_itself(q, len(questions))]
+        if alone:
+            self._singles.extend((question, ()) for question in alone)
+            questions = [q for q in questions if q not in alone]
         if len(questions) < 2:
             self._singles.extend((question, ()) for question in questions)
             return
@@ -252,6 +252,19 @@ class Session:
                 tried[answer.status] += 1
             flags = ("judged again",) if question.key in disputed else ()
             self._singles.append((replace(question, tried=tried), flags))
+
+    def _is_for_itself(self, question: Question, share: int) -> bool:
+        """Whether a document is asked about alone: a long one, an image that cannot be sent."""
+        judge = self._judge
+        if judge.fitted(question, share) is not None:
+            return True
+        if question.document.image is None:
+            return False
+        try:
+            judge.prompt.messages([question], new_fence(), reason=judge.reason)
+        except InputError:
+            return True
+        return False
 
     async def _together(
         self,

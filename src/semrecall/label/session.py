@@ -127,6 +127,7 @@ class Session:
         self._names: dict[int, str | None] = {}
         self._numbers: dict[str, int] = {}
         self._row = 0
+        self._answers = 0
         self._secret = secrets.token_bytes(32)
         self._handles: dict[str, tuple[str, Task]] = {}
         self._lock = threading.RLock()
@@ -278,6 +279,11 @@ class Session:
         """The last row of the ledger that is known; it rises with every label of anybody."""
         return self._row
 
+    @property
+    def answers(self) -> int:
+        """How many answers of people the ledger holds, those taken back later among them."""
+        return self._answers
+
     # -- the order ----------------------------------------------------------------------------
 
     def _newcomer(self, name: str) -> Person:
@@ -355,6 +361,7 @@ class Session:
     def _read(self) -> None:
         for row, judge, vote in self.ledger.human_votes(self._row):
             self._row = row
+            self._answers += vote.kind != "withdrawn"
             if judge not in self._names:
                 self._names.update(
                     (j.id, _name_under(self.rubric, j.identity)) for j in self.ledger.judges()
