@@ -8,11 +8,14 @@ import json
 
 import pytest
 
+from semrecall.judges.prompts import load_prompt, prompt_names
 from semrecall.measures import measures
 from semrecall.text import display_width
 
 
-@pytest.mark.parametrize("what", [(), ("measures",), ("systems",), ("formats",)])
+@pytest.mark.parametrize(
+    "what", [(), ("measures",), ("systems",), ("judges",), ("prompts",), ("formats",)]
+)
 def test_tables_fit_100_columns(semrecall_main, what):
     status, out, err = semrecall_main("list", *what)
     assert (status, err) == (0, "")
@@ -42,3 +45,18 @@ def test_other_formats_have_a_row_a_measure(semrecall_main):
     )
     assert [row["measure"] for row in rows] == [d.usage for d in measures()]
     assert json.loads(semrecall_main("list", "measures", "--format", "json")[1]) == rows
+
+
+def test_judges_and_prompts_are_listed_by_names_that_open_them(semrecall_main):
+    judges = json.loads(semrecall_main("list", "judges", "--format", "json")[1])
+    found = {row["judge"]: row["extra"] for row in judges}
+    assert found["llm"] == "llm"
+    assert found["crossencoder"] == "crossencoder"
+    assert found["recorded"] == ""
+    prompts = json.loads(semrecall_main("list", "prompts", "--format", "json")[1])
+    assert [row["prompt"] for row in prompts] == prompt_names()
+    for row in prompts:
+        assert load_prompt(row["prompt"]).purpose == row["about"]
+    assert set(json.loads(semrecall_main("list", "--format", "json")[1])) == {
+        "measures", "systems", "judges", "prompts", "formats"
+    }  # fmt: skip

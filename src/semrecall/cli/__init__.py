@@ -40,7 +40,7 @@ COMMANDS: dict[str, str] = {
     "tolerance": "Four ways to choose the tolerance x of tolerant recall.",
     "check": "Name what is wrong with data before it costs a day.",
     "convert": "Turn a file of vectors, results or judgments into another format.",
-    "list": "List the measures, systems and file formats.",
+    "list": "List the measures, systems, judges, prompts and file formats.",
 }
 
 

@@ -1,4 +1,4 @@
-"""semrecall list: the measures, systems and file formats."""
+"""semrecall list: the measures, systems, judges, prompts and file formats."""
 
 from __future__ import annotations
 
@@ -9,17 +9,26 @@ from semrecall.cli.tables import format_option
 
 @click.command("list")
 @click.argument(
-    "what", type=click.Choice(["measures", "systems", "formats"]), required=False, default=None
+    "what",
+    type=click.Choice(["measures", "systems", "judges", "prompts", "formats"]),
+    required=False,
+    default=None,
 )
 @format_option
 def command(what: str | None, format: str) -> None:  # noqa: A002
-    """List the measures, systems and file formats that semrecall knows.
+    """List the measures, systems, judges, prompts and file formats that semrecall knows.
 
-    Without an argument, all three.
+    Without an argument, all of them.
     """
     from semrecall.cli.tables import print_rows
 
-    tables = {"measures": _measures, "systems": _systems, "formats": _formats}
+    tables = {
+        "measures": _measures,
+        "systems": _systems,
+        "judges": _judges,
+        "prompts": _prompts,
+        "formats": _formats,
+    }
     if what is None and format == "json":
         import json
 
@@ -69,6 +78,30 @@ def _systems() -> list[dict[str, str]]:
     return [
         {"system": name, "extra": entry.extra or "", "about": entry.about}
         for name, entry in system_entries().items()
+    ]
+
+
+def _judges() -> list[dict[str, str]]:
+    from semrecall.registry import judge_entries
+
+    return [
+        {"judge": name, "extra": entry.extra or "", "about": entry.about}
+        for name, entry in judge_entries().items()
+    ]
+
+
+def _prompts() -> list[dict[str, str]]:
+    from semrecall.judges.prompts import load_prompt, prompt_names
+
+    found = [load_prompt(name) for name in prompt_names()]
+    return [
+        {
+            "prompt": prompt.label,
+            "grades": " ".join(map(str, prompt.scale.grades)),
+            "relevant": f"from {prompt.scale.relevant:g}",
+            "about": prompt.purpose,
+        }
+        for prompt in found
     ]
 
 
