@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from semrecall.cli.embedding import embed_options, embedded
+from semrecall.cli.embedding import queries_given, set_options
 from semrecall.cli.outputs import OutputPath, WritingCommand
 from semrecall.cli.tables import format_option
 
@@ -34,15 +34,7 @@ _TITLES = {
 @click.argument("spec")
 @click.option("--base", type=_FILE, help="Base vectors; a saved or recorded system needs none.")
 @click.option("--queries", type=_FILE, help="Query vectors.")
-@click.option(
-    "--eval-set", type=_FILE,
-    help="Queries as JSON lines of text, filter, grades, vector and id, each as it is there.",
-)  # fmt: skip
-@click.option(
-    "--embed", metavar="SPEC",
-    help="Make query vectors of the texts of --eval-set, as semrecall embed --with does.",
-)  # fmt: skip
-@click.option("--ignore-filters", is_flag=True, help="Search without the filters of --eval-set.")
+@set_options
 @click.option("-k", type=int, default=100, show_default=True, help="Results per query.")
 @click.option(
     "--space", type=click.Choice(["ip", "cosine", "l2"]),
@@ -73,7 +65,6 @@ _TITLES = {
 @click.option("--queries-dataset", help="Part of the queries file.")
 @click.option("--base-ids", type=_FILE, help="Ids of the base rows, one a line, or .npy.")
 @click.option("--query-ids", type=_FILE, help="Ids of the queries, one a line, or .npy.")
-@embed_options
 @format_option
 def command(
     spec: str,
@@ -135,58 +126,21 @@ def command(
 def _asked(files: dict[str, Any], system: System) -> dict[str, Any]:
     """The queries: vectors, and of an evaluation set texts and filters, as `search` takes them."""
     from semrecall.errors import InputError
-    from semrecall.formats import read_evaluation_set, read_queries
 
-    path, given = files["eval_set"], files["queries"]
-    if path is None and files["embed"]:
-        raise InputError("--embed makes vectors of texts", hint="give them: --eval-set FILE")
-    if path is None and given is None:
-        raise InputError("there are no queries", hint="give --queries FILE or --eval-set FILE")
-    known = None if path is None else read_evaluation_set(path)
-    queries, ids = None, files["query_ids"]
-    if given is not None:
-        # The rows of a file without ids are the lines of the evaluation set.
-        queries = read_queries(given, dataset=files["queries_dataset"], ids=ids)
-        if known is not None and ids is None and queries.given_ids is None:
-            _check_lines(len(queries), len(known.ids), given, path)
-            queries = read_queries(given, dataset=files["queries_dataset"], ids=known.ids)
-    if known is None:
-        return {"queries": queries}
-    if files["embed"] and not system.by_text:
-        if known.texts is None:
-            raise InputError(f"{path}: has no texts to make vectors of")
-        queries = embedded(known.texts, files["embed"], files, known.ids)
-    elif queries is None:
-        queries = known.vectors
-    if queries is None and not system.by_text:
+    found = queries_given(files, embed=not system.by_text)
+    found.pop("judgments", None)
+    path = files["eval_set"]
+    if found["queries"] is None and not system.by_text:
         raise InputError(
             f"{system.spec!r} is asked with vectors, and {path} has none",
             hint="give --queries FILE, or make them of the texts with --embed SPEC",
         )
-    names = known.ids.strings().tolist()
-    found: dict[str, Any] = {"queries": queries}
-    if queries is None:
-        found["query_ids"] = known.ids
-    if known.texts is not None:
-        found["texts"] = dict(zip(names, known.texts, strict=True))
-    if known.filters is not None and not files["ignore_filters"]:
-        if not system.filtered:
-            raise InputError(
-                f"{system.spec!r} takes no filters, and {path} has some",
-                hint="--ignore-filters searches without them",
-            )
-        found["filters"] = dict(zip(names, known.filters, strict=True))
-    return found
-
-
-def _check_lines(vectors: int, lines: int, given: str, path: str) -> None:
-    from semrecall.errors import MismatchError
-
-    if vectors != lines:
-        raise MismatchError(
-            f"{given} has {vectors:,} vectors, {path} {lines:,} queries",
-            hint="name the queries of the vectors with --query-ids FILE",
+    if "filters" in found and not system.filtered:
+        raise InputError(
+            f"{system.spec!r} takes no filters, and {path} has some",
+            hint="--ignore-filters searches without them",
         )
+    return found
 
 
 def _tell(message: str) -> None:
@@ -301,7 +255,7 @@ def _opened(spec: str, space: str | None) -> System:
     from semrecall.systems import open_system, parse_spec
 
     name, options = parse_spec(spec)
-    ready = options.keys() & {"index", "run", "url"} and "space" in load_system(name).options
+    ready = options.keys() & {"function", "index", "run", "url"} and "space" in load_system(name).options
     return open_system(
         spec, **({"space": space} if ready and space and "space" not in options else {})
     )

@@ -83,8 +83,7 @@ def command(format: str, **given: Any) -> None:  # noqa: A002
         minimize=given["minimize"],
         by=given["by"],
         progress=progress(),
-        **_columns(given),
-        **inputs,
+        **(inputs | _columns(given)),
         **{name: given[name] for name in ("seed", "confidence")},
     )
     _show(found, format, given["at_cost"], gates)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from semrecall.cli.embedding import queries_given, set_options
 from semrecall.cli.outputs import OutputPath, WritingCommand
 from semrecall.cli.sources import FILE
 from semrecall.cli.tables import format_option
@@ -29,7 +30,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _OPTIONS = (
     click.option("--base", type=FILE, help="Base vectors: to build, and for exact scores."),
-    click.option("--queries", type=FILE, required=True, help="Query vectors."),
+    click.option("--queries", type=FILE, help="Query vectors."),
+    set_options,
     click.option("--truth", type=FILE, help="The exact neighbours (made by semrecall truth)."),
     click.option("--judgments", type=FILE, help="Grades of documents: qrels, labels."),
     click.option("--grade", metavar="COLUMN", help="Column of the judgments with the grades."),
@@ -212,24 +214,23 @@ def systems_of(given: dict[str, Any]) -> list[System]:
 def inputs_of(given: dict[str, Any]) -> dict[str, Any]:
     """What the files say, in the words of `tune` and `sweep`."""
     from semrecall.cli.hints import hints_for
-    from semrecall.formats import read_judgments, read_queries, read_run, read_vectors
+    from semrecall.formats import read_judgments, read_run, read_vectors
 
-    base = truth = judgments = None
+    base = truth = None
     if given["base"]:
         with hints_for("base", given["base"]):
             base = read_vectors(given["base"], dataset=given["base_dataset"], ids=given["base_ids"])
-    with hints_for("queries", given["queries"]):
-        queries = read_queries(
-            given["queries"], dataset=given["queries_dataset"], ids=given["query_ids"]
-        )
+    with hints_for("queries", given["queries"] or given["eval_set"] or ""):
+        asked = queries_given(given)
+    judgments = asked.pop("judgments", None)
     if given["truth"]:
         with hints_for("truth", given["truth"]):
             truth = read_run(given["truth"], space=given["space"])
     if given["judgments"]:
         with hints_for("judgments", given["judgments"]):
             judgments = read_judgments(given["judgments"], grade=given["grade"])
-    return {
-        "queries": queries, "base": base, "truth": truth, "judgments": judgments,
+    return asked | {
+        "base": base, "truth": truth, "judgments": judgments,
         "space": given["space"], "k": given["k"],
     }  # fmt: skip
 
