@@ -118,3 +118,10 @@ def test_the_real_library_on_a_tiny_model(tmp_path: Path, semrecall_main: Any) -
     assert "thresholds from 2 labels: --threshold" in err
     grades = {json.loads(line)["doc_id"]: json.loads(line)["grade"] for line in out.splitlines()}
     assert sorted(grades.values()) in ([0, 1], [1, 1], [0, 0])
+
+
+def test_an_image_is_not_scored_as_an_empty_text() -> None:
+    corpus = {1: ("", "http://127.0.0.1/a.png"), 2: ("red fox", None)}
+    done = judge([("q", 1), ("q", 2)], CrossEncoderJudge(Overlap(), thresholds=1, batch=1),
+                 corpus=corpus, queries=QUERIES)  # fmt: skip
+    assert done.statuses == {"skipped": 1, "settled": 1}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,40 @@ def test_a_changed_function_is_another_judge() -> None:
     assert a.fingerprint != b.fingerprint
     assert a.fingerprint != FunctionJudge(shares_words, version="2").fingerprint
     assert a.fingerprint == FunctionJudge(shares_words).fingerprint
+
+
+def test_what_is_bound_to_a_function_makes_another_judge() -> None:
+    def at_least(cut: float) -> Any:
+        return lambda query, document: len(document) > cut
+
+    def deep(query: str, document: str) -> int:
+        return deep(query, "") if document else 0  # closes over itself
+
+    class Longer:
+        def __init__(self, cut: float) -> None:
+            self.cut, self.model = cut, object()
+
+        def __call__(self, query: str, document: str) -> int:
+            return len(document) > self.cut
+
+    def longer(query: str, document: str, cut: float) -> int:
+        return len(document) > cut
+
+    makers = (
+        at_least, Longer, lambda cut: Longer(cut).__call__, lambda cut: partial(longer, cut=cut),
+        lambda cut: lambda query, document, cut=cut: len(document) > cut,
+    )  # fmt: skip
+    for make in makers:
+        assert FunctionJudge(make(1)).fingerprint != FunctionJudge(make(2)).fingerprint
+        assert FunctionJudge(make(1)).fingerprint == FunctionJudge(make(1)).fingerprint
+    assert FunctionJudge(deep).fingerprint == FunctionJudge(deep).fingerprint
+
+
+def test_an_image_is_not_judged_by_a_function_of_texts() -> None:
+    corpus = {1: ("", "http://127.0.0.1/a.png"), 2: ("red", "http://127.0.0.1/a.png")}
+    done = judge([("q1", 1), ("q1", 2)], FunctionJudge(lambda *_: 1), corpus=corpus,
+                 queries=QUERIES)  # fmt: skip
+    assert done.statuses == {"skipped": 1, "settled": 1}
 
 
 def test_functions_are_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from semrecall.cli.columns import LABELS, judgments_in
 from semrecall.cli.outputs import OutputPath, WritingCommand
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ JUDGE_OPTIONS = (
         help="Score from which a crossencoder gives grade 1, 2, ...; may be repeated.",
     ),
     click.option(
-        "--calibrate-with", type=_FILE,
+        "--calibrate-with", type=LABELS, metavar="FILE[:COLUMN]",
         help="Labels of people that place the thresholds of a crossencoder.",
     ),
     click.option(
@@ -322,13 +323,12 @@ def _calibrated(asked: Judge, given: dict[str, Any]) -> Judge:
     """The cross-encoder with thresholds placed by labels of people."""
     from semrecall.data import Pairs
     from semrecall.errors import InputError
-    from semrecall.formats import read_judgments
     from semrecall.judges.crossencoder import CrossEncoderJudge, calibrated
     from semrecall.judging import questions_of
 
     if not isinstance(asked, CrossEncoderJudge) or asked.thresholds:
         raise InputError("--calibrate-with places the thresholds of a crossencoder without any")
-    labels = read_judgments(given["calibrate_with"])
+    labels = judgments_in(given["calibrate_with"], "error")
     questions = questions_of(Pairs.of(labels), given["corpus"], given["queries"])
     cuts = calibrated(asked.scores(questions), labels.grades)
     click.echo(

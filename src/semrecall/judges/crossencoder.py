@@ -103,7 +103,15 @@ class CrossEncoderJudge(Judge):
                 "in Python",
             )
         waiting = iter(questions)
-        while block := list(islice(waiting, self._batch)):
+        while taken := list(islice(waiting, self._batch)):
+            unread = [q for q in taken if q.document.image is not None and not q.document.text]
+            reason = "an image; this judge reads texts"
+            for question in unread:
+                skipped = Answer(question, Status.SKIPPED, reason=reason)
+                record(Reply((skipped,), skipped.status, calls=0))
+            block = [question for question in taken if question not in unread]
+            if not block:
+                continue
             start = time.perf_counter()
             scores = self.scores(block)
             seconds = time.perf_counter() - start

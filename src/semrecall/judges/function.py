@@ -6,6 +6,7 @@ import inspect
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from semrecall.errors import InputError, JudgeFault, SemrecallError
@@ -14,6 +15,8 @@ from semrecall.registry import import_object
 
 __all__ = ["FunctionJudge"]
 
+_DEPTH = 5
+_PLAIN = (bool, int, float, complex, str, bytes)
 _BINARY = Scale({0: "not relevant", 1: "relevant"})
 
 
@@ -23,8 +26,9 @@ class FunctionJudge(Judge):
     function: the callable, or "module:name" of one. It returns a grade, None where it cannot
         tell, or (grade, reason). It is called in this process, pair by pair.
     grades: the highest grade there may be; 1 for yes and no.
-    version: change it when the function changes, or the ledger gives the old answers. The source
-        of a plain function counts by itself.
+    version: change it when what the function calls changes, or the ledger gives the old answers.
+        Its own source counts by itself, and so do its defaults, the values it closes over and
+        those that functools.partial binds.
 
     An exception of the function ends the run as a JudgeFault that names the pair.
     """
@@ -57,14 +61,10 @@ class FunctionJudge(Judge):
     @property
     def identity(self) -> Mapping[str, Any]:
         """Where the function comes from, its source where there is one, and the version."""
-        try:
-            source = inspect.getsource(self._function)
-        except (OSError, TypeError):
-            source = ""
         module = getattr(self._function, "__module__", "")
         return {
             "function": f"{module}:{self.name}",
-            "source": digest(source).hex(),
+            "source": digest(*_makings(self._function)).hex(),
             "version": self._version,
             "grades": list(self.scale.grades),
         }
@@ -72,6 +72,10 @@ class FunctionJudge(Judge):
     def answer(self, questions: Iterable[Question], record: Record) -> None:
         """Call the function on each pair."""
         for question in questions:
+            if question.document.image is not None and not question.document.text:
+                unread = Answer(question, Status.SKIPPED, reason="an image; this judge reads texts")
+                record(Reply((unread,), unread.status, calls=0))
+                continue
             start = time.perf_counter()
             try:
                 said = self._function(question.query, question.document.text)
@@ -99,3 +103,56 @@ class FunctionJudge(Judge):
             text = f"{self.name} said {grade!r}; expected one of {list(self.scale.grades)}"
             return Answer(question, Status.ILLEGAL, reason=text)
         return Answer(question, Status.SETTLED, value, str(reason))
+
+
+def _makings(function: Any, depth: int = _DEPTH) -> list[str]:
+    """What makes a callable what it is: its source, and the values bound to it."""
+
+    def stable(values: Iterable[Any]) -> list[str]:
+        return [_stable(value, depth) for value in values]
+
+    if isinstance(function, partial):
+        bound = [*function.args, *sorted(function.keywords.items())]
+        return ["partial", *_makings(function.func, depth), *stable(bound)]
+    if inspect.ismethod(function):
+        return ["method", *_makings(function.__func__, depth), *stable([function.__self__])]
+    try:
+        source = inspect.getsource(function if inspect.isroutine(function) else type(function))
+    except (OSError, TypeError):
+        source = ""
+    if inspect.isfunction(function):
+        cells = map(_content, function.__closure__ or ())
+        keywords = sorted((function.__kwdefaults__ or {}).items())
+        return [source, *stable([*cells, *(function.__defaults__ or ()), *keywords])]
+    return [source] if inspect.isroutine(function) else [source, *stable([function])]
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not bound yet
+        return None
+
+
+def _stable(value: Any, depth: int) -> str:
+    """A value in words that are the same in every process; of an object, its plain attributes.
+
+    What lies deeper than `depth`, as in a function that closes over itself, counts by its type.
+    """
+    if value is None or isinstance(value, _PLAIN):
+        return repr(value)
+    inner = partial(_stable, depth=depth - 1)
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    if not depth:
+        return kind
+    if isinstance(value, list | tuple):
+        return f"({', '.join(map(inner, value))})"
+    if isinstance(value, set | frozenset):
+        return f"{{{', '.join(sorted(map(inner, value)))}}}"
+    if isinstance(value, dict):
+        return f"{{{', '.join(sorted(f'{inner(k)}: {inner(v)}' for k, v in value.items()))}}}"
+    if inspect.isroutine(value) or isinstance(value, partial):
+        return " ".join(_makings(value, depth - 1))
+    own = getattr(value, "__dict__", None)
+    items = own.items() if isinstance(own, dict) else ()
+    return f"{kind}{sorted((k, repr(v)) for k, v in items if isinstance(v, _PLAIN))}"
