@@ -255,7 +255,10 @@ def _opened(spec: str, space: str | None) -> System:
     from semrecall.systems import open_system, parse_spec
 
     name, options = parse_spec(spec)
-    ready = options.keys() & {"function", "index", "run", "url"} and "space" in load_system(name).options
+    ready = (
+        options.keys() & {"function", "index", "run", "url"}
+        and "space" in load_system(name).options
+    )
     return open_system(
         spec, **({"space": space} if ready and space and "space" not in options else {})
     )

@@ -32,6 +32,7 @@ class RecordedSystem(System):
     timed = False
     by_query_id = True
     buildable = False
+    tells_dimension = False
 
     def __init__(self, run: Any = None, space: str | Space | None = None) -> None:
         if run is None:

@@ -351,7 +351,12 @@ def _identity(evaluator: Evaluator, systems: Mapping[str, System], base: Any) ->
         "base": None if base is None else _fingerprint(base),
     }
     for name, system in systems.items():
-        facts = [system.space.name, system.dimension, system.ntotal] if system.built else []
+        facts: list[Any] = []
+        if system.built:
+            space = system.score_space
+            facts.append(None if space is None else space.name)
+            # A function or an endpoint may not tell what it holds.
+            facts += [system.dimension, system.ntotal] if system.tells_dimension else []
         known[f"system {name}"] = facts
     return known
 
