@@ -440,3 +440,37 @@ def test_a_wrong_function_is_explained(semrecall_main, tmp_path: Path):
     assert status == 2
     assert "no column of vectors" in err
     assert "Traceback" not in err
+
+
+TUNED = """
+import time
+
+def retrieve(query: str, k: int = 10, depth: int = 5):
+    time.sleep(depth * 0.0002)
+    return [f"{query}-{i}" for i in range(min(depth, k))]
+"""
+
+
+def test_a_function_of_texts_is_tuned_and_swept(semrecall_main, tmp_path: Path):
+    (tmp_path / "my_tuned_app.py").write_text(TUNED)
+    # Eight documents matter to every query: depth 8 is the least that finds 90% of them.
+    (tmp_path / "eval.jsonl").write_text(
+        "".join(
+            json.dumps({"text": f"q{n}", "grades": {f"q{n}-{i}": 1 for i in range(8)}}) + "\n"
+            for n in range(40)
+        )
+    )
+    spec = "python:my_tuned_app:retrieve?knobs=depth:1:20"
+    status, out, err = semrecall_main(
+        "tune", spec, "--eval-set", "eval.jsonl", "--target", "R@10 >= 0.9",
+        "--minimize", "latency_seconds",
+    )  # fmt: skip
+    assert status == 0, err
+    assert "depth=8" in out
+    assert "retrieve(query, k=k, depth=8)" in out
+    status, out, err = semrecall_main(
+        "sweep", spec, "--set", "depth=4,8", "--eval-set", "eval.jsonl", "-m", "R@10",
+        "--format", "csv",
+    )  # fmt: skip
+    assert status == 0, err
+    assert "0.5" in out
