@@ -379,11 +379,13 @@ def test_it_ends_with_a_word_on_where_the_labels_are(tmp_path, sign, semrecall_m
     with running(tmp_path) as (process, site):
         client = site.client()
         client.vote("anna", client.pair("anna")["pair"], 1)
+        client.pair("bob")  # who looks on, and has no labels to export
         process.send_signal(sign)
         out, err = process.communicate(timeout=20)
     assert process.returncode == 0
     assert out == ""
     assert "1 answer added" in err
+    assert "human:bob" not in err
     line = next(line for line in err.splitlines() if "ledger export" in line)
     assert line.strip().startswith("semrecall ledger export semrecall.ledger")
     assert "Traceback" not in err

@@ -107,17 +107,21 @@ def command(pairs: str, **given: Any) -> None:
         )
         with session.current():
             count = session.answers - before
-    _closing(given["ledger"], count, sorted(session.people) or ["NAME"])
+            labelled = sorted(name for name, person in session.people.items() if person.votes)
+    _closing(given["ledger"], count, labelled or ["NAME"])
 
 
 def _closing(ledger: str, count: int, people: list[str]) -> None:
+    import shlex
+
     from semrecall.text import plural
 
     click.echo(f"\n{plural(count, 'answer')} added; all are in {ledger}. Export:", err=True)
     for person in people:
         file = f"{person.replace(' ', '-')}.jsonl"
         click.echo(
-            f'  semrecall ledger export {ledger} --judge "human:{person}" -o {file}', err=True
+            f'  semrecall ledger export {shlex.quote(ledger)} --judge "human:{person}" -o {file}',
+            err=True,
         )
 
 
