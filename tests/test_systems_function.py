@@ -292,9 +292,7 @@ def test_retrievers_of_frameworks_are_one_line():
     assert [row.tolist() for row in run.ids] == [["a-0", "a-1", "a-2"], ["b-0", "b-1", "b-2"]]
     assert run.scores is None
     assert cost.latency_seconds is not None
-    run, _ = sr.search(
-        FunctionSystem(LlamaIndexRetriever(), takes="text"), None, 2, texts={"q": "a"}
-    )
+    run, _ = sr.search(FunctionSystem(LlamaIndexRetriever()), None, 2, texts={"q": "a"})
     assert run.query_ids.tolist() == ["q"]
     np.testing.assert_allclose(run.scores[0], [1.0, 0.9])
 

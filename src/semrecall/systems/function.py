@@ -29,7 +29,18 @@ __all__ = ["FunctionSystem"]
 
 #: What the first parameter is called or typed -> what it takes.
 _TAKES = {
-    "text": ("text", "query", "question", "q", "input", "str", "query_str", "prompt"),
+    # The last one is LlamaIndex's.
+    "text": (
+        "text",
+        "query",
+        "question",
+        "q",
+        "input",
+        "str",
+        "query_str",
+        "prompt",
+        "str_or_query_bundle",
+    ),
     "texts": ("texts", "questions", "list[str]", "Sequence[str]", "List[str]"),
     "vector": ("vector", "embedding", "query_vector", "query_embedding", "emb", "list[float]"),
     "vectors": ("vectors", "embeddings", "matrix", "query_vectors", "query_embeddings"),
