@@ -14,6 +14,7 @@ from chat_server import ChatServer
 from test_judge_batch import BatchServer, judge_at, keys, server
 
 import semrecall as sr
+from semrecall.judges import Ledger
 
 __all__ = ["keys", "server"]  # fixtures
 
@@ -121,7 +122,7 @@ def test_a_dry_run_counts_canaries_and_changes_nothing(files: Path, semrecall_ma
         # Another judge: not a trace of it stays in the ledger.
         semrecall_main(*arguments, "other", "--dry-run")
         assert server.log()["count"] == asked
-    with sr.judges.Ledger(files / "semrecall.ledger") as ledger:
+    with Ledger(files / "semrecall.ledger") as ledger:
         assert [judge.name for judge in ledger.judges()] == ["m"]
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import semrecall as sr
+from semrecall.judges import Ledger
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 TEXT = README.read_text(encoding="utf-8")
@@ -97,7 +98,10 @@ def test_judging(tmp_path: Path) -> None:
         for q, row in enumerate(truth.ids)
         for d in row[:10]
     ]
-    (tmp_path / "people.jsonl").write_text("".join(json.dumps(row) + "\n" for row in people))
+    rows = [row | {"judge": "human:anna"} for row in people]
+    (tmp_path / "anna.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with Ledger(tmp_path / "semrecall.ledger") as ledger:
+        ledger.add(sr.read(tmp_path / "anna.jsonl"))
     with ChatServer() as server:
         [one, several] = [b for b in blocks("console") if "--corpus" in b]
         [line] = commands_of(one)
@@ -106,7 +110,7 @@ def test_judging(tmp_path: Path) -> None:
         assert "20 of 20 pairs labelled" in run(line, tmp_path)
         run(line.replace("--limit 20 ", ""), tmp_path)
     commands = commands_of(several)
-    assert len(commands) == 5
+    assert len(commands) == 6
     for line in commands:
         # The page waits for a person; its own tests open it.
         if "semrecall label" not in line:
