@@ -94,6 +94,7 @@ def test_markdown(shell):
 
 
 def test_html(shell, tmp_path):
+    pytest.importorskip("matplotlib", reason="needs the extra report")
     status, _, err = shell(*BASIC, "--html", "page.html", "--queries", "queries.jsonl")
     assert (status, err) == (0, "wrote page.html\n")
     page = (tmp_path / "page.html").read_text()

@@ -860,6 +860,7 @@ def test_the_vendor_wants_a_key(server: ChatServer) -> None:
 
 
 def test_a_key_over_plain_http_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("aiohttp", reason="needs the extra llm")
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     wire = WIRES["openai"]
     with pytest.warns(SemrecallWarning, match=r"unencrypted; use https"):

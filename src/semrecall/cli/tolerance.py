@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from semrecall.cli.sources import BASE
 from semrecall.cli.tables import format_option
 
 __all__ = ["command"]
@@ -14,7 +15,7 @@ __all__ = ["command"]
 @click.option("-k", type=click.IntRange(min=1), help="Neighbours; the truth's depth if absent.")
 @click.option("--run", "run_file", type=click.Path(), help="Results of an index, for `semantic`.")
 @click.option("--judgments", type=click.Path(), help="Which documents matter, for `semantic`.")
-@click.option("--base", type=click.Path(), help="Base vectors, for `quantisation`.")
+@click.option("--base", type=BASE, help="Base vectors, for `quantisation`.")
 @click.option("--queries", type=click.Path(), help="Query vectors, for `quantisation`.")
 @click.option("--base-dataset", help="Part of the base file: HDF5 data set or parquet column.")
 @click.option("--queries-dataset", help="Part of the queries file.")
@@ -49,7 +50,8 @@ def command(
       semrecall tolerance truth.parquet -k 100 --run run.parquet --judgments labels.parquet
     """
     from semrecall.cli.tables import print_rows
-    from semrecall.formats import read_judgments, read_queries, read_run, read_vectors
+    from semrecall.formats import read_judgments, read_queries, read_run
+    from semrecall.systems import base_vectors
     from semrecall.tolerance import percent, tolerance
 
     exact = read_run(truth, space=space)
@@ -58,7 +60,7 @@ def command(
         exact.depth if k is None else k,
         run=read_run(run_file, space=space) if run_file else None,
         judgments=read_judgments(judgments) if judgments else None,
-        base=read_vectors(base, dataset=base_dataset, ids=base_ids) if base else None,
+        base=base_vectors(base, dataset=base_dataset, ids=base_ids, whole=True) if base else None,
         queries=read_queries(queries, dataset=queries_dataset, ids=query_ids) if queries else None,
     )
     rows = report.to_dicts()

@@ -9,7 +9,7 @@ import click
 
 from semrecall.cli.embedding import queries_given, set_options
 from semrecall.cli.outputs import OutputPath, WritingCommand
-from semrecall.cli.sources import FILE
+from semrecall.cli.sources import BASE, FILE
 from semrecall.cli.tables import format_option
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ __all__ = [
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _OPTIONS = (
-    click.option("--base", type=FILE, help="Base vectors: to build, and for exact scores."),
+    click.option("--base", type=BASE, help="Base vectors: to build, and for exact scores."),
     click.option("--queries", type=FILE, help="Query vectors."),
     set_options,
     click.option("--truth", type=FILE, help="The exact neighbours (made by semrecall truth)."),
@@ -214,12 +214,15 @@ def systems_of(given: dict[str, Any]) -> list[System]:
 def inputs_of(given: dict[str, Any]) -> dict[str, Any]:
     """What the files say, in the words of `tune` and `sweep`."""
     from semrecall.cli.hints import hints_for
-    from semrecall.formats import read_judgments, read_run, read_vectors
+    from semrecall.formats import read_judgments, read_run
+    from semrecall.systems import base_vectors
 
     base = truth = None
     if given["base"]:
         with hints_for("base", given["base"]):
-            base = read_vectors(given["base"], dataset=given["base_dataset"], ids=given["base_ids"])
+            base = base_vectors(
+                given["base"], dataset=given["base_dataset"], ids=given["base_ids"], whole=True
+            )
     with hints_for("queries", given["queries"] or given["eval_set"] or ""):
         asked = queries_given(given)
     judgments = asked.pop("judgments", None)
