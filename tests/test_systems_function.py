@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -464,8 +465,10 @@ def test_a_function_of_texts_is_tuned_and_swept(semrecall_main, tmp_path: Path):
         "--minimize", "latency_seconds",
     )  # fmt: skip
     assert status == 0, err
-    assert "depth=8" in out
-    assert "retrieve(query, k=k, depth=8)" in out
+    # Which of the deeper ones is fastest is the machine's business.
+    chosen = re.search(r"retrieve\(query, k=k, depth=(\d+)\)", out)
+    assert chosen is not None, out
+    assert int(chosen[1]) >= 8
     status, out, err = semrecall_main(
         "sweep", spec, "--set", "depth=4,8", "--eval-set", "eval.jsonl", "-m", "R@10",
         "--format", "csv",
