@@ -497,3 +497,21 @@ def test_confidence_comes_in_with_a_label(tmp_path: Path) -> None:
         back = ledger.judgments("x").details["confidence"].tolist()
     assert back[0] == 0.9
     assert np.isnan(back[1])
+
+
+@pytest.mark.parametrize(
+    ("names", "judge", "says"),
+    [
+        (None, None, "these labels do not"),
+        (None, "", "these labels do not"),
+        (["x", None], None, "1 of 2 labels"),
+        (["x", ""], None, "1 of 2 labels"),
+    ],
+)
+def test_labels_come_in_under_a_name(names: Any, judge: str | None, says: str) -> None:
+    details = {} if names is None else {"judge": np.array(names, dtype=object)}
+    labels = sr.Judgments.from_arrays(["a", "a"], [1, 2], [1, 0], **details)
+    with Ledger(None) as ledger:
+        with pytest.raises(InputError, match=says):
+            ledger.add(labels, judge)
+        assert ledger.judges() == []

@@ -15,7 +15,7 @@ import semrecall as sr
 from semrecall.data import Pairs
 from semrecall.errors import InputError, JudgeFault, MismatchError
 from semrecall.formats import read_judgments, read_pairs
-from semrecall.judges import Answer, Judge, Question, Reply, Scale, Status, open_judge
+from semrecall.judges import Answer, Judge, Ledger, Question, Reply, Scale, Status, open_judge
 from semrecall.judges.canaries import KINDS, canaries
 from semrecall.judges.contract import Record
 from semrecall.judges.function import FunctionJudge
@@ -63,7 +63,7 @@ def test_a_pool_keeps_its_probabilities(tmp_path: Path) -> None:
     path.write_text(json.dumps(rows[0] | {"rank": 1, "probability": 0.5}), encoding="utf-8")
     assert read_pairs(path).probabilities == [0.5]
     path.write_text(json.dumps(rows[0] | {"probability": 0}), encoding="utf-8")
-    with pytest.raises(InputError, match=r"pairs\.jsonl: pair 0 was picked with probability 0"):
+    with pytest.raises(InputError, match=r"pairs\.jsonl: line 1: the probability is 0"):
         read_pairs(path)
 
 
@@ -378,3 +378,37 @@ def test_faults_are_one_message(
     assert (status, out) == (2, "")
     assert says in err
     assert "Traceback" not in err
+
+
+def test_pairs_that_were_picked_in_several_ways_are_judged_again(tmp_path: Path) -> None:
+    labels = sr.Judgments.from_arrays(
+        ["q1", "q1"], [1, 3], [1, 0], probability=np.array([0.5, np.nan])
+    )
+    sr.write(labels, tmp_path / "people.jsonl")
+    found = read_pairs(tmp_path / "people.jsonl")
+    assert (len(found), found.probabilities) == (2, None)
+    with Ledger(tmp_path / "a.ledger") as ledger:
+        ledger.add(labels, "human:anna")
+        assert len(read_pairs(tmp_path / "a.ledger")) == 2
+        ledger.add(sr.Judgments.from_dict({"q1": {3: 1}, "q2": {4: 1}}), "model")
+    # q1-1 and q1-3 of anna, q1-3 and q2-4 of the model
+    assert len(read_pairs(tmp_path / "a.ledger")) == 3
+
+
+@pytest.mark.parametrize("chance", ['"abc"', "0", "2", "null"])
+def test_a_probability_that_is_none_names_its_line(tmp_path: Path, chance: str) -> None:
+    path = tmp_path / "pairs.jsonl"
+    rows = [
+        f'{{"query_id": "q", "doc_id": {n}, "probability": {p}}}\n'
+        for n, p in ((1, 1), (2, chance))
+    ]
+    path.write_text("".join(rows))
+    with pytest.raises(InputError, match="line 2: the probability is"):
+        read_pairs(path)
+
+
+def test_an_empty_list_of_pairs_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("")
+    with pytest.raises(InputError, match="the file is empty; expected pairs"):
+        read_pairs(path)

@@ -65,11 +65,12 @@ def export(ledger: str, judge: str | None, repeat: int, output: str) -> None:
     """Write the last word of a judge on each pair."""
     from semrecall.formats import write
     from semrecall.judges import Ledger
+    from semrecall.text import plural
 
     with Ledger(ledger, read_only=True) as book:
         labels = book.judgments(int(judge) if judge and judge.isdigit() else judge, repeat=repeat)
     write(labels, output)
-    click.echo(f"wrote {len(labels):,} labels to {output}", err=True)
+    click.echo(f"wrote {plural(len(labels), 'label')} to {output}", err=True)
 
 
 @command.command("import")
@@ -83,8 +84,10 @@ def take_in(ledger: str, labels: str, judge: str | None, **given: Any) -> None:
     """Enter the labels of a file: qrels, JSON lines, CSV or parquet."""
     from semrecall.formats import read_judgments
     from semrecall.judges import Ledger
+    from semrecall.text import plural
 
     found = read_judgments(labels, **given)
     with Ledger(ledger) as book:
         added = book.add(found, judge)
-    click.echo(f"entered {added:,} labels, {len(found) - added:,} were there", err=True)
+    said = f"entered {plural(added, 'label')}, {len(found) - added:,} were there"
+    click.echo(said, err=True)

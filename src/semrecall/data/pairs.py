@@ -55,6 +55,7 @@ class Pairs:
         """Pairs of a Run (its first k results a query), Judgments, Pairs, or (query, document)s.
 
         Anything with `queries` and `documents` (a pool) will do. Repeated pairs count once.
+        Probabilities of judgments are taken over where all have one.
         """
         if isinstance(source, Pairs):
             return source
@@ -64,6 +65,8 @@ class Pairs:
             chances = getattr(source, "probabilities", None)
             if isinstance(source, Judgments):
                 chances = source.details.get("probability")
+                if chances is not None and np.isnan(np.asarray(chances, dtype=np.float64)).any():
+                    chances = None  # some were picked otherwise, as from a queue of disputes
             details = {} if chances is None else {"probability": np.asarray(chances)}
             return cls.of_columns(source.queries, source.documents, details)
         rows = list(source)

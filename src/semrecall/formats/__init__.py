@@ -19,6 +19,7 @@ from semrecall.errors import FormatError, InputError
 from semrecall.formats import hdf5, table, vdbbench
 from semrecall.formats.evaluation import EvaluationSet, read_evaluation_set
 from semrecall.formats.files import writing
+from semrecall.formats.ledgers import is_ledger, read_by_judge
 from semrecall.formats.options import Duplicates, NanScores, Options
 from semrecall.formats.table import FORMATS, Format, format_for, formats
 from semrecall.formats.texts import (
@@ -217,7 +218,8 @@ def read_pairs(path: Path | str, *, k: int | None = None) -> Pairs:
     """Pairs to judge: of a run or a truth (its first k results), of judgments, or of a plain list.
 
     A plain list is JSON lines, CSV or parquet with query_id and doc_id; a column `probability`
-    says with which each pair was picked, as `semrecall pool` writes it.
+    says with which each pair was picked, as `semrecall pool` writes it. Of a ledger of several
+    judges it is the pairs of all.
 
     Raises FormatError, naming the lines, when the file is not what it claims to be.
     """
@@ -231,6 +233,10 @@ def read_pairs(path: Path | str, *, k: int | None = None) -> Pairs:
     if kind == "run":
         return Pairs.of(read_run(found), k=k)
     if kind == "judgments":
+        if is_ledger(found):
+            columns = read_by_judge(found)
+            if len(set(columns["judge"])) > 1:
+                return Pairs.of_columns(columns["query_id"], columns["doc_id"])
         return Pairs.of(read_judgments(found, conflicts="first"))
     return read_listed_pairs(found)
 

@@ -110,6 +110,8 @@ def read_listed_pairs(path: Path) -> Pairs:
     """
     with named(path):
         records = read_records(path)
+        if not records.columns:
+            raise fault(path, "the file is empty; expected pairs: query_id, doc_id")
         queries = ids(records.columns[_name_of(records, QUERY_COLUMNS, "query ids")])
         documents = ids(records.columns[_name_of(records, DOC_COLUMNS, "document ids")])
         faults = Faults(path)
@@ -118,15 +120,29 @@ def read_listed_pairs(path: Path) -> Pairs:
             np.flatnonzero(gone).tolist(),
             lambda at: f"{records.place(at)}: no query id or no document id",
         )
-        faults.settle()
         details = {}
         if "probability" in records.columns:
             values = records.columns["probability"]
             listed = values.to_pylist() if hasattr(values, "to_pylist") else list(values)
-            details["probability"] = np.array(
-                [np.nan if v in (None, "") else float(v) for v in listed]
+            details["probability"] = np.array([_chance(value) for value in listed])
+            faults.add_all(
+                np.flatnonzero(~(details["probability"] <= 1)).tolist(),
+                lambda at: (
+                    f"{records.place(at)}: the probability is {listed[at]!r}; expected a "
+                    "number above 0, at most 1"
+                ),
             )
+        faults.settle()
         return Pairs.of_columns(queries, documents, details)
+
+
+def _chance(value: Any) -> float:
+    """A probability; NaN for what is none."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        return float("nan")
+    return found if found > 0 else float("nan")
 
 
 def read_columns(path: Path | str) -> dict[str, Any]:

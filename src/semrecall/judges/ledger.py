@@ -563,14 +563,16 @@ class Ledger:
         Returns how many rows were added; a label that is there already, the same, is not added
         again. Raises InputError where the labels do not say who gave them.
         """
-        names = judgments.details.get("judge")
-        if judge is None and names is None:
-            raise InputError(
-                "these labels do not say who gave them", hint="name the judge: --judge NAME"
-            )
+        names = [judge] * len(judgments)
+        if judge is None:
+            names = list(judgments.details.get("judge", names))
+        blank = sum(name is None or not str(name).strip() for name in names)
+        if blank or judge == "":
+            of = "these labels" if blank == len(names) else f"{blank:,} of {len(names):,} labels"
+            raise InputError(f"{of} do not say who gave them", hint="name the judge: --judge NAME")
         by_judge: dict[str, list[int]] = {}
-        for at in range(len(judgments)):
-            by_judge.setdefault(judge or str(names[at]), []).append(at)  # type: ignore[index]
+        for at, name in enumerate(names):
+            by_judge.setdefault(str(name), []).append(at)
         added = 0
         for name, rows in by_judge.items():
             added += self._add_of(name, judgments, rows)
