@@ -15,6 +15,7 @@ import semrecall as sr
 from semrecall.data import Pairs
 from semrecall.errors import InputError, JudgeFault, MismatchError
 from semrecall.formats import read_judgments, read_pairs
+from semrecall.formats.ledgers import read_by_judge
 from semrecall.judges import Answer, Judge, Ledger, Question, Reply, Scale, Status, open_judge
 from semrecall.judges.canaries import KINDS, canaries
 from semrecall.judges.contract import Record
@@ -412,3 +413,19 @@ def test_an_empty_list_of_pairs_says_so(tmp_path: Path) -> None:
     path.write_text("")
     with pytest.raises(InputError, match="the file is empty; expected pairs"):
         read_pairs(path)
+
+
+def test_what_a_panel_asks_is_counted_and_follows_from_its_members(tmp_path: Path) -> None:
+    path = tmp_path / "a.ledger"
+    panel = Panel([FunctionJudge(shares_words), FunctionJudge(lambda *_: 1, name="yes")])
+    done = judge([("q1", 1)], panel, corpus=CORPUS, queries=QUERIES, ledger=path)
+    assert (done.calls, done.fresh) == (2, 1)
+    assert "asked 1; 0 known before" in str(done)
+    again = judge([("q1", 1)], panel, corpus=CORPUS, queries=QUERIES, ledger=path)
+    assert (again.calls, again.fresh) == (0, 0)
+    with Ledger(path) as ledger:
+        assert {j.name: j.calls for j in ledger.judges()} == {
+            panel.name: 0, "python:shares_words": 1, "yes": 1
+        }  # fmt: skip
+    assert read_by_judge(path)["judge"] == ["python:shares_words", "yes"]
+    assert read_by_judge(path, panel.name)["grade"] == [1.0]

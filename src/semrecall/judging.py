@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -402,7 +402,11 @@ def _judged(
         open_status = Status.WAITING if not batched.isdisjoint(keys) else Status.NOT_ASKED
         row = _pair(question, [kept.get(key) for key in keys], open_status)
         rows.append(row)
-        fresh += row.origin is None and any(key in tally.asked for key in keys)
+        fresh += row.origin is None and any(
+            key in tally.asked
+            for n in range(repeat)
+            for key in _keys(judge, _repeated(question, n))
+        )
         copied += row.origin is not None
     agreed = [row.agreed for row in rows if row.agreed is not None]
     return Judged(
@@ -421,6 +425,13 @@ def _judged(
         score,
         tuple(judge.remarks()),
     )
+
+
+def _keys(judge: Judge, question: Question) -> Iterator[bytes]:
+    """The keys under which the judge, or its members, are asked a question."""
+    yield judge.key(question)
+    for member in judge.members:
+        yield from _keys(member, question)
 
 
 def _pair(question: Question, said: Sequence[Kept | None], otherwise: Status) -> _Pair:

@@ -21,7 +21,7 @@ __all__ = ["is_ledger", "open_for_reading", "read_by_judge", "read_judgments"]
 
 _COLUMNS = ("query_id", "doc_id", "grade", "judge", "reason", "status", "time", "probability",
             "confidence")  # fmt: skip
-#: Decisions on disputes: they follow the labels of others, and agree with them by their nature.
+#: Decisions on disputes.
 _DECIDED = "human:adjudicated"
 
 
@@ -81,14 +81,16 @@ def read_judgments(path: Path, options: Options) -> Judgments:
 def read_by_judge(path: Path | str, judge: str | None = None) -> dict[str, list[Any]]:
     """The labels of all judges, or of one with its repeats, as columns with a column `judge`.
 
-    Judges of one name bear their numbers ("m#1"). Decisions on disputes are left out.
+    Judges of one name bear their numbers ("m#1"). Of all, those whose labels follow from those of
+    others are left out: decisions on disputes, and panels.
     """
     names, rows = _read(Path(path))
+    follow = _panels(path) | {n for n, name in names.items() if name == _DECIDED}
     chosen = None if judge is None else _chosen(Path(path), names, judge)
     kept = [
         (*row[1:4], names[row[0]], *row[5:-1])
         for row in sorted(rows, key=lambda row: row[-1])
-        if (names[row[0]] != _DECIDED if chosen is None else row[0] == chosen)
+        if (row[0] not in follow if chosen is None else row[0] == chosen)
     ]
     columns = [list(column) for column in zip(*kept, strict=True)] or [[] for _ in _COLUMNS]
     return dict(zip(_COLUMNS, columns, strict=True))
@@ -108,6 +110,15 @@ def _read(path: Path) -> tuple[dict[int, str], list[tuple[Any, ...]]]:
     judges = {row[0]: str(row[4]) for row in rows}
     bearers = Counter(judges.values())
     return {n: name if bearers[name] == 1 else f"{name}#{n}" for n, name in judges.items()}, rows
+
+
+def _panels(path: Path | str) -> set[int]:
+    """The numbers of the judges that have members."""
+    import json
+
+    with closing(open_for_reading(path)) as connection:
+        found = connection.execute("SELECT id, identity FROM judges").fetchall()
+    return {number for number, identity in found if "members" in json.loads(identity)}
 
 
 def _chosen(path: Path, names: dict[int, str], wanted: str | None) -> int:

@@ -192,7 +192,7 @@ def _ask_members(
         combined = panel.combine(question, found)
         before = kept.get(question.key)
         if before is None or (before.status, before.grade) != (combined.status, combined.grade):
-            ledger.record(number, Reply((combined,), combined.status))
+            ledger.record(number, Reply((combined,), combined.status, calls=0))
 
 
 def _answer(question: Question, kept: Kept) -> Answer:

@@ -396,8 +396,8 @@ class Ledger:
                 self._give_sign(run)
 
     def _keep(self, run: Run, judge: int, reply: Reply, now: float) -> None:
-        """Add the rows of a call and its answers."""
-        call = run(
+        """Add the rows of a call, where there was one, and of its answers."""
+        call = None if not reply.calls else run(
             "INSERT INTO calls(judge, time, status, mode, http_status, tokens_in, tokens_out,"
             " latency_seconds, cost, maybe_charged, questions, raw)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
