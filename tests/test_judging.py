@@ -16,7 +16,7 @@ from semrecall.data import Pairs
 from semrecall.errors import InputError, JudgeFault, MismatchError
 from semrecall.formats import read_judgments, read_pairs
 from semrecall.formats.ledgers import read_by_judge
-from semrecall.judges import Answer, Judge, Ledger, Question, Reply, Scale, Status, open_judge
+from semrecall.judges import Answer, Judge, Ledger, Question, Reply, Scale, Status, Vote, open_judge
 from semrecall.judges.canaries import KINDS, canaries
 from semrecall.judges.contract import Record
 from semrecall.judges.function import FunctionJudge
@@ -429,3 +429,20 @@ def test_what_a_panel_asks_is_counted_and_follows_from_its_members(tmp_path: Pat
         }  # fmt: skip
     assert read_by_judge(path)["judge"] == ["python:shares_words", "yes"]
     assert read_by_judge(path, panel.name)["grade"] == [1.0]
+
+
+def test_a_ledger_of_people_is_shown_on_a_terminal(files: Path, semrecall_main: Any) -> None:
+    with Ledger(files / "a.ledger") as ledger:
+        person = ledger.person("anna-with-a-rather-long-name-of-forty-ch")
+        for at, status in enumerate(Status):
+            grade = 1.0 if status is Status.SETTLED else None
+            ledger.vote(person, Vote("q", at, grade, status))
+    status, out, _ = semrecall_main("ledger", "show", "a.ledger")
+    assert status == 0
+    assert max(map(len, out.splitlines())) <= 100
+    assert (
+        json.loads(semrecall_main("ledger", "show", "a.ledger", "--format", "json")[1])["judges"][
+            0
+        ]["judge"]
+        == "human:anna-with-a-rather-long-name-of-forty-ch"
+    )

@@ -30,6 +30,7 @@ def show(ledger: str, format: str) -> None:  # noqa: A002
     """Print its judges: pairs, labels, calls, tokens and cost."""
     from semrecall.cli.tables import print_rows
     from semrecall.judges import Ledger
+    from semrecall.text import shortened
 
     with Ledger(ledger, read_only=True) as book:
         judges = book.judges()
@@ -50,6 +51,8 @@ def show(ledger: str, format: str) -> None:  # noqa: A002
         full = [r | {"identity": dict(j.identity)} for r, j in zip(rows, judges, strict=True)]
         print_rows([], "json", document={"ledger": ledger, "judges": full})
         return
+    if format == "table":  # whose id tells it from others that look alike
+        rows = [row | {"judge": shortened(str(row["judge"]), 24)} for row in rows]
     titles = {name: name.replace("_", " ") for name in rows[0]} if rows else {}
     print_rows(rows, format, titles=titles)
 
