@@ -446,3 +446,11 @@ def test_a_ledger_of_people_is_shown_on_a_terminal(files: Path, semrecall_main: 
         ]["judge"]
         == "human:anna-with-a-rather-long-name-of-forty-ch"
     )
+
+
+def test_a_ledger_without_labels_says_so(files: Path, semrecall_main: Any) -> None:
+    Ledger(files / "a.ledger").close()
+    status, out, err = semrecall_main("ledger", "show", "a.ledger")
+    assert (status, out, err) == (0, "", "a.ledger holds no labels yet\n")
+    status, _, err = semrecall_main("ledger", "export", "a.ledger", "-o", "x.jsonl")
+    assert (status, err) == (2, "error: a.ledger holds no labels yet\n")

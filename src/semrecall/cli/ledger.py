@@ -55,6 +55,8 @@ def show(ledger: str, format: str) -> None:  # noqa: A002
         rows = [row | {"judge": shortened(str(row["judge"]), 24)} for row in rows]
     titles = {name: name.replace("_", " ") for name in rows[0]} if rows else {}
     print_rows(rows, format, titles=titles)
+    if not rows:
+        click.echo(f"{ledger} holds no labels yet", err=True)
 
 
 @command.command("export", cls=WritingCommand)

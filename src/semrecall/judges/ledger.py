@@ -601,10 +601,11 @@ class Ledger:
         fitting = [n for n, name in found if judge is None or judge in (name, n)]
         if len(fitting) == 1:
             return int(fitting[0])
-        names = ", ".join(f"{n}: {name}" for n, name in found) or "none"
+        names = ", ".join(f"{n}: {name}" for n, name in found)
+        if not found:
+            raise InputError(f"{self.path} holds no labels yet")
         if not fitting:
-            asked = "" if judge is None else f" {judge!r}"
-            raise InputError(f"{self.path} has no judge{asked}; it has {names}")
+            raise InputError(f"{self.path} has no judge {judge!r}; it has {names}")
         raise InputError(
             f"{self.path} holds labels of several judges{f' called {judge!r}' if judge else ''}",
             hint=f"choose one by name or number: {names}",
