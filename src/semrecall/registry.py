@@ -45,6 +45,7 @@ class Entry:
 
 
 SYSTEMS: dict[str, Entry] = {
+    "chroma": Entry("semrecall.systems.chroma:ChromaSystem", "chroma", "Chroma"),
     "duckdb": Entry(
         "semrecall.systems.duckdb:DuckdbSystem", "duckdb", "DuckDB: exact search in SQL"
     ),
@@ -55,6 +56,7 @@ SYSTEMS: dict[str, Entry] = {
     "faiss": Entry(
         "semrecall.systems.faiss:FaissSystem", "faiss", "any faiss index, by factory string or file"
     ),
+    "lancedb": Entry("semrecall.systems.lancedb:LancedbSystem", "lancedb", "LanceDB"),
     "milvus": Entry("semrecall.systems.milvus:MilvusSystem", "milvus", "Milvus, Milvus Lite"),
     "pgvector": Entry(
         "semrecall.systems.pgvector:PgvectorSystem", "pgvector", "PostgreSQL with pgvector"
@@ -75,6 +77,7 @@ SYSTEMS: dict[str, Entry] = {
         None,
         "a Python function or a retriever: python:module:function",
     ),
+    "qdrant": Entry("semrecall.systems.qdrant:QdrantSystem", "qdrant", "Qdrant, Qdrant Edge"),
     "recorded": Entry(
         "semrecall.systems.recorded:RecordedSystem", None, "results recorded in a file"
     ),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shutil
 import tempfile
 import threading
+import uuid
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
-from semrecall.data import Vectors
+from semrecall.data import Ids, Vectors
 from semrecall.errors import InputError, MismatchError, SystemFault
 from semrecall.registry import did_you_mean, positive
 from semrecall.systems.base import System
@@ -34,6 +36,7 @@ __all__ = [
     "CollectionSystem",
     "Session",
     "by_filter",
+    "named_ids",
     "one_of",
     "own_folder",
     "own_name",
@@ -228,6 +231,12 @@ class CollectionSystem(System):
 
     # -- made and asked -------------------------------------------------------------------
 
+    def _turned_to_build(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Build knobs, checked without a look at a collection that may be there."""
+        empty = copy.copy(self)
+        empty.collection = empty._known = None
+        return empty.turned("build", given)
+
     def _refuse_existing(self) -> None:
         if self.collection is None or self.replace or self.collection not in self._names():
             return
@@ -297,6 +306,21 @@ def by_filter(filters: Sequence[Any] | None, n: int) -> list[tuple[Any, NDArray[
         key = given if isinstance(given, str) else json.dumps(given, default=id, sort_keys=True)
         groups.setdefault(key, (given, []))[1].append(row)
     return [(given, np.array(rows)) for given, rows in groups.values()]
+
+
+def named_ids(ids: Ids) -> Ids | None:
+    """Ids that are neither unsigned integers nor UUIDs as these are written; else None."""
+    column = ids.array()
+    if column.dtype.kind == "i":
+        return None if not len(column) or int(column.min()) >= 0 else ids
+    return None if all(_is_uuid(text) for text in column.tolist()) else ids
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        return str(uuid.UUID(text)) == text
+    except ValueError:
+        return False
 
 
 def one_of(value: str, allowed: Sequence[str], what: str) -> str:

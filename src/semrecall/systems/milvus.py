@@ -316,7 +316,7 @@ class MilvusSystem(CollectionSystem):
         earlier in the background, says "Finished" before it is, and searches exactly meanwhile.
         InputError for a collection that exists, unless the spec says replace=true.
         """
-        given = self.turned("build", knobs)
+        given = self._turned_to_build(knobs)
         vectors, geometry = Vectors.of(base, ids=ids), space_of(space)
         self._refuse_existing()
         made, started = copy.copy(self), time.perf_counter()

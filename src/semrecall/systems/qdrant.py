@@ -1,0 +1,497 @@
+"""Qdrant: a server, or its engine in this process (Qdrant Edge)."""
+
+from __future__ import annotations
+
+import copy
+import time
+import uuid
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+
+import numpy as np
+
+from semrecall.data import Vectors
+from semrecall.errors import InputError, SemrecallError, SemrecallWarning, SystemFault
+from semrecall.space import space as space_of
+from semrecall.systems.base import Counters, Knob
+from semrecall.systems.collection import (
+    Address,
+    Collection,
+    CollectionSystem,
+    Session,
+    by_filter,
+    named_ids,
+    one_of,
+    own_folder,
+    own_name,
+    plain_error,
+    remove_folder,
+)
+from semrecall.systems.qdrant_edge import EdgeShards
+from semrecall.systems.qdrant_server import KEY, QdrantServer
+from semrecall.systems.sql import answer, flag, stored_blocks
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from semrecall.space import Space
+
+__all__ = ["Engine", "QdrantSystem"]
+
+DISTANCES = {"ip": "Dot", "cosine": "Cosine", "l2": "Euclid"}
+_QUANTISED = ("none", "scalar", "product", "binary")
+#: Queries of one request, and points of a page.
+_AT_ONCE, _PAGE = 100, 1000
+
+_BUILD_KNOBS = (
+    Knob("m", "build", 4, 128, 16, "links of a vector", "log"),
+    Knob("ef_construct", "build", 4, 4096, 100, "length of the candidate list while linking",
+         "log"),
+    Knob("segments", "build", 1, 64, None, "segments aimed at, each with a graph of its own",
+         "log"),
+)  # fmt: skip
+_HNSW_EF = Knob("hnsw_ef", "search", 1, 65_536, None, "length of the candidate list", "log")
+_QUANTISED_KNOBS = (
+    Knob("rescore", "search", 0, 1, None, "1: candidates are scored again by their vectors"),
+    Knob("oversampling", "search", 1, 16, None, "candidates per result, before they are scored "
+         "again", "log", whole=False),
+)  # fmt: skip
+
+
+class Engine(Protocol):
+    """What a server and the engine in this process have in common.
+
+    config: of a collection, as the REST interface tells it, with `points` and `indexed`.
+    """
+
+    failures: tuple[type[Exception], ...]
+
+    def names(self) -> Sequence[str]:
+        """The collections there are."""
+
+    def config(self, name: str) -> dict[str, Any] | None:
+        """Configuration and counts; None where there is no such collection."""
+
+    def create(self, name: str, dimension: int, distance: str, made: Mapping[str, Any]) -> None:
+        """An empty collection."""
+
+    def insert(self, name: str, points: Sequence[tuple[Any, Any, Any]]) -> None:
+        """Points of id, vector and payload."""
+
+    def finish(self, name: str, seconds: float) -> None:
+        """Wait until everything is indexed; SystemFault when that takes too long."""
+
+    def drop(self, name: str) -> None:
+        """Remove a collection, if it is there."""
+
+    def ask(
+        self, name: str, vector: str, queries: NDArray[np.float32], k: int, given: Mapping[str, Any]
+    ) -> list[list[Any]]:
+        """Points with id, score and payload. given: params, filter, payload."""
+
+    def count(
+        self, name: str, vector: str, query: NDArray[np.float32], k: int, given: Mapping[str, Any]
+    ) -> float | None:
+        """Bytes that one search reads, as it is told; None where it is not."""
+
+    def page(
+        self, name: str, start: Any, vector: str | None, payload: str | None
+    ) -> tuple[list[Any], Any]:
+        """Points from a start on, with their vectors where these are named, and the next start."""
+
+
+class QdrantSystem(CollectionSystem):
+    """A collection of Qdrant with dense vectors.
+
+    Point ids are unsigned integers or UUIDs. Ids of another kind are kept in a payload field
+    (`id`), and come from there. The key of a server comes from QDRANT_API_KEY.
+    """
+
+    engine = "qdrant"
+    options: ClassVar = {
+        **CollectionSystem.options,
+        "url": "where the server is: qdrant://host:6333/collection",
+        "path": "folder of a shard of Qdrant Edge, which is searched in this process",
+        "vector": "name of the vector; the only one when left out",
+        "id": "payload field of the ids, where points are not called by them",
+        "quantise": "of a new collection: " + ", ".join(_QUANTISED),
+        "tls": "true: the server is asked over TLS",
+        "client": "a QdrantClient in place of url, in Python",
+    }
+
+    def __init__(
+        self,
+        url: str | None = None,
+        vector: str | None = None,
+        id: str | None = None,  # noqa: A002 - the name of the option
+        quantise: str = "none",
+        tls: str | bool = False,
+        client: Any = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self.address = None if url is None else Address.of(url, 6333, KEY)
+        if sum(given is not None for given in (url, self.path, client)) > 1:
+            raise InputError("found several of a server, a path and a client; expected one of them")
+        if self.address is not None:
+            self.collection = self.collection or self.address.path or None
+        if self.path is not None:
+            if self.collection is not None:
+                raise InputError("a path is one collection; found a name beside it")
+            self.path = self.path.absolute()
+            self.collection = str(self.path)
+        self.vector, self.id = vector, id
+        self.quantise = one_of(quantise, _QUANTISED, "quantise")
+        self.tls, self._given_client = flag(tls, "tls"), client
+
+    @property
+    def knobs(self) -> tuple[Knob, ...]:
+        """Build knobs, and search knobs: more of them where vectors are quantised."""
+        facts = self._facts()
+        if facts is None:
+            return _BUILD_KNOBS
+        return (*_BUILD_KNOBS, _HNSW_EF, *(() if facts.scores else _QUANTISED_KNOBS))
+
+    @property
+    def _place(self) -> str:
+        if self.address is not None:
+            return f"Qdrant at {self.address}"
+        return "Qdrant" if self._given_client is not None else "Qdrant Edge"
+
+    @property
+    def _engine(self) -> Engine:
+        if self._session is None:
+            served = self.address is not None or self._given_client is not None
+            if served:
+                opened: Any = QdrantServer.open(
+                    self.address, self._given_client, self.timeout, tls=self.tls
+                )
+            else:
+                opened = EdgeShards()
+            self._session = Session(opened, opened.close)
+        engine: Engine = self._session.client
+        return engine
+
+    @contextmanager
+    def _talking(self, doing: str) -> Iterator[Engine]:
+        engine = self._engine
+        try:
+            yield engine
+        except SemrecallError:
+            raise
+        except engine.failures as error:
+            said = plain_error(error, secret=QdrantServer.key())
+            text = f"{self._place} failed at {doing}: {said}"
+            status = getattr(error, "status_code", None)
+            if status in (400, 422):
+                raise InputError(text) from error
+            hint = f"is it running, and reachable within timeout={self.timeout:g} seconds?"
+            if status in (401, 403):
+                hint = f"the key is read from {KEY} in the environment"
+            elif "WAL" in said or "lock" in said.lower():
+                hint = "is the folder open in another process? Qdrant Edge lets in one at a time"
+            elif status is not None or self.address is None:
+                hint = ""
+            raise SystemFault(text, hint=hint or None) from error
+
+    # -- what there is --------------------------------------------------------------------
+
+    def _names(self) -> Sequence[str]:
+        if self.path is not None:
+            return [str(self.path)] if EdgeShards.is_shard(self.path) else []
+        with self._talking("a look at its collections") as engine:
+            return engine.names()
+
+    def _look(self) -> Collection | None:
+        name = str(self.collection)
+        with self._talking(f"a look at the collection {name!r}") as engine:
+            config = engine.config(name)
+        if config is None:
+            return None
+        vector, told = self._chosen(name, config["vectors"])
+        space = _space_of(told, name)
+        hnsw = config["hnsw"] | (told.get("hnsw_config") or {})
+        coded = told.get("quantization_config") or config["quantisation"]
+        points, indexed = int(config["points"]), int(config["indexed"] or 0)
+        kilobytes = points * int(told["size"]) * 4 / 1024
+        exact = not indexed or kilobytes < int(hnsw.get("full_scan_threshold") or 0)
+        self._warn_of_scans(name, points, indexed, exact=exact, hnsw=hnsw)
+        return Collection(
+            name,
+            vector,
+            self.id or "point id",
+            int(told["size"]),
+            space,
+            points,
+            index="HNSW",
+            exact=exact,
+            scores=not coded,
+            details={
+                **config["versions"],
+                **{key: hnsw.get(key) for key in ("m", "ef_construct", "full_scan_threshold")},
+                "indexed_vectors": indexed,
+                "segments": config["segments"],
+                "quantisation": next(iter(coded)) if coded else "none",
+                "vectors": "scaled to length one" if space.name == "cosine" else "as given",
+            },
+        )
+
+    def _chosen(self, name: str, vectors: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+        listed = ", ".join(v or "(no name)" for v in vectors)
+        if self.vector is None and len(vectors) == 1:
+            return next(iter(vectors.items()))
+        if self.vector is None or self.vector not in vectors:
+            found = f"no dense vector {self.vector!r}" if self.vector else "several dense vectors"
+            raise InputError(
+                f"the collection {name!r} has {found}", hint=f"name one with vector=NAME: {listed}"
+            )
+        return self.vector, vectors[self.vector]
+
+    def _warn_of_scans(
+        self, name: str, points: int, indexed: int, *, exact: bool, hnsw: Mapping[str, Any]
+    ) -> None:
+        if exact:
+            why = f"{indexed:,} of {points:,} vectors are indexed"
+            if indexed:
+                limit = hnsw.get("full_scan_threshold")
+                why = f"it is smaller than its full_scan_threshold of {limit:,} kB"
+            message = f"Qdrant searches {name!r} exactly, whatever hnsw_ef is: {why}"
+        elif indexed < points:
+            message = (
+                f"{points - indexed:,} of {points:,} vectors of {name!r} are not indexed (yet); "
+                "Qdrant compares these exactly"
+            )
+        else:
+            return
+        warnings.warn(message, SemrecallWarning, stacklevel=5)
+
+    # -- made -----------------------------------------------------------------------------
+
+    def build(self, base: Any, space: str | Space, ids: Any = None, **knobs: Any) -> Self:
+        """A new collection of these vectors, as float32, all of them indexed.
+
+        indexing_threshold and full_scan_threshold are set as low as they go, so that the index is
+        what is searched. InputError for a collection that exists, unless the spec says
+        replace=true.
+        """
+        given = self._turned_to_build(knobs)
+        vectors, geometry = Vectors.of(base, ids=ids), space_of(space)
+        self._refuse_existing()
+        self._refuse_folder()
+        made, started = copy.copy(self), time.perf_counter()
+        made._known, made._made, folder = None, {}, None
+        if self._given_client is None and self.address is None and self.path is None:
+            folder = own_folder()
+            made.path, made._session = folder / "shard", None
+            made.collection = str(made.path)
+        made.collection = name = made.collection or own_name()
+        kept = None if vectors.length is None else named_ids(vectors.ids)
+        made.id = None if kept is None else self.id or "id"
+        with made._talking("a build") as engine:
+            try:
+                made._fill(engine, name, vectors, geometry, given)
+                engine.finish(name, self.build_timeout)
+            except BaseException:
+                engine.drop(name)
+                raise
+        if folder is not None:
+            made._ends_with(_end, engine, name, folder)
+        elif self.collection is None:
+            made._ends_with(_end, engine, name, None)
+        made._held()
+        made._made = {"build_seconds": time.perf_counter() - started, **given}
+        return made
+
+    def _refuse_folder(self) -> None:
+        path = self.path
+        if path is None or EdgeShards.is_shard(path) or not path.exists():
+            return
+        if not path.is_dir() or any(path.iterdir()):
+            raise InputError(
+                f"{path} is no shard of Qdrant Edge, and not empty; it is left as it is",
+                hint="name a folder that does not exist yet",
+            )
+
+    def _fill(
+        self, engine: Engine, name: str, base: Vectors, space: Space, knobs: Mapping[str, Any]
+    ) -> None:
+        if self.replace:
+            engine.drop(name)
+        made = {knob.name: knob.default for knob in _BUILD_KNOBS} | dict(knobs)
+        made["quantise"] = self.quantise
+        made["vector"] = self.vector or ""
+        engine.create(name, base.dimension, DISTANCES[space.name], made)
+        row = 0
+        for ids, block in stored_blocks(base, space):
+            points: list[tuple[Any, Any, Any]] = []
+            for i, values in zip(ids, block, strict=True):
+                if self.id is not None:
+                    points.append((row, values, {self.id: str(i)}))
+                else:
+                    points.append((uuid.UUID(i) if isinstance(i, str) else int(i), values, None))
+                row += 1
+            for start in range(0, len(points), _PAGE):
+                engine.insert(name, points[start : start + _PAGE])
+        if not row:
+            raise InputError("the base holds no vector that can be searched")
+
+    # -- searched -------------------------------------------------------------------------
+
+    def search(
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        *,
+        filters: Sequence[Any] | None = None,
+        **settings: Any,
+    ) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        """Ids (n, at most k) and scores. filters: those of Qdrant, {"must": [...], ...}.
+
+        Scores of quantised vectors are told where rescore is 1: only then are they of the vectors.
+        """
+        facts, wanted = self._held(), self.turned("search", settings)
+        ids, scores = self._search(queries, k, _params(wanted), filters)
+        return ids, scores if facts.scores or wanted.get("rescore") else None
+
+    def exact(
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        *,
+        filters: Sequence[Any] | None = None,
+        **given: Any,
+    ) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        """Every vector compared by Qdrant itself, unquantised."""
+        self.turned("search", given)
+        params = {"exact": True, "quantization": {"ignore": True}}
+        return self._search(queries, k, params, filters)
+
+    def _search(
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        params: Mapping[str, Any],
+        filters: Sequence[Any] | None,
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        matrix, facts = self._asked(queries, k), self._held()
+        found: list[Any] = [None] * len(matrix)
+        with self._talking("a search") as engine:
+            for given, rows in by_filter(filters, len(matrix)):
+                more = {"params": params, "filter": given, "payload": self.id}
+                for start in range(0, len(rows), _AT_ONCE):
+                    part = rows[start : start + _AT_ONCE]
+                    hits = engine.ask(facts.name, facts.vector, matrix[part], k, more)
+                    for row, hit in zip(part, hits, strict=True):
+                        found[row] = ([self._id(p) for p in hit], [p.score for p in hit])
+        integers = all(isinstance(i, int) for names, _ in found for i in names)
+        if not integers:
+            found = [([str(i) for i in names], scores) for names, scores in found]
+        return answer(found, facts.space, integer_ids=integers)
+
+    def _id(self, point: Any) -> str | int:
+        """The id of a point in our words: UUIDs, and integers that are too large, are texts."""
+        if self.id is not None:
+            kept = (point.payload or {}).get(self.id)
+            if kept is None:
+                raise SystemFault(f"the point {point.id} has no {self.id!r} in its payload")
+            return kept if isinstance(kept, int) else str(kept)
+        return point.id if isinstance(point.id, int) and point.id < 1 << 63 else str(point.id)
+
+    def count(
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        *,
+        filters: Sequence[Any] | None = None,
+        **settings: Any,
+    ) -> Counters | None:
+        """Bytes read as the server reports them (hardware_reporting); None where it does not."""
+        matrix, facts = self._asked(queries, k), self._held()
+        params = _params(self.turned("search", settings))
+        bytes_read = np.zeros(len(matrix))
+        with self._talking("a search") as engine:
+            for given, rows in by_filter(filters, len(matrix)):
+                more = {"params": params, "filter": given, "payload": self.id}
+                for row in rows:
+                    told = engine.count(facts.name, facts.vector, matrix[row], k, more)
+                    if told is None:
+                        return None
+                    bytes_read[row] = told
+        return Counters({}, reported_bytes=bytes_read)
+
+    def vectors(self) -> Vectors:
+        """The vectors it holds, read in pages; under cosine Qdrant keeps them scaled to length one.
+
+        Points without this vector are left out.
+        """
+        names = [i for ids, _ in self._pages(vectors=False) for i in ids]
+        integers = all(isinstance(i, int) for i in names)
+        kind: Any = np.int64 if integers else np.dtypes.StringDType()
+        column = np.array(names if integers else [str(i) for i in names], dtype=kind)
+        return self._paged(
+            column,
+            lambda: (
+                (np.array(ids if integers else [str(i) for i in ids], dtype=kind), block)
+                for ids, block in self._pages(vectors=True)
+            ),
+        )
+
+    def _pages(self, *, vectors: bool) -> Iterator[tuple[list[str | int], NDArray[np.float32]]]:
+        facts, start = self._held(), None
+        while True:
+            with self._talking("reading its vectors") as engine:
+                points, start = engine.page(facts.name, start, facts.vector, self.id)
+            held = [(self._id(point), point.vector) for point in points if point.vector is not None]
+            if held:
+                rows = [row[facts.vector] if isinstance(row, dict) else row for _, row in held]
+                yield [i for i, _ in held], np.array(rows, dtype=np.float32)
+            if start is None:
+                return
+
+    def snippet(self, settings: Mapping[str, Any]) -> str:
+        """Python, for qdrant-client."""
+        facts, params = self._held(), _params(settings)
+        coded = params.pop("quantization", None)
+        written = [f"{key}={value!r}" for key, value in params.items()]
+        if coded is not None:
+            inner = ", ".join(f"{key}={value!r}" for key, value in coded.items())
+            written.append(f"quantization=models.QuantizationSearchParams({inner})")
+        using = f", using={facts.vector!r}" if facts.vector else ""
+        name = "docs" if self.path is not None else facts.name
+        return (
+            f"client.query_points({name!r}, query=vector{using}, limit=k,\n"
+            f"                    search_params=models.SearchParams({', '.join(written)}))"
+        )
+
+
+def _params(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Search knobs as the REST interface has them."""
+    params: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name == "hnsw_ef":
+            params[name] = value
+        else:
+            kept = bool(value) if name == "rescore" else float(value)
+            params.setdefault("quantization", {})[name] = kept
+    return params
+
+
+def _space_of(told: Mapping[str, Any], name: str) -> Space:
+    for space, distance in DISTANCES.items():
+        if distance == str(told.get("distance")):
+            if told.get("multivector_config"):
+                raise InputError(f"the collection {name!r} holds several vectors a point")
+            return space_of(space)
+    raise InputError(
+        f"the collection {name!r} is compared by {told.get('distance')}; "
+        f"expected one of {', '.join(DISTANCES.values())}"
+    )
+
+
+def _end(engine: Engine, name: str, folder: Path | None) -> None:
+    engine.drop(name)
+    if folder is not None:
+        remove_folder(folder)
