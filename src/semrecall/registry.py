@@ -29,6 +29,7 @@ __all__ = [
     "load_embedder",
     "load_judge",
     "load_system",
+    "made",
     "positive",
     "split_spec",
     "system_entries",
@@ -223,6 +224,29 @@ def split_spec(spec: str, what: str, example: str) -> tuple[str, dict[str, str]]
     if not name:
         raise InputError(f"the {what} {spec!r} has no name", hint=f'for example "{example}"')
     return name, options
+
+
+def made(what: str, name: str, given: dict[str, Any], kind: Any, example: str) -> Any:
+    """`kind(**given)`, its options checked: an InputError names unknown ones and those lacking.
+
+    what: the word for it in messages, e.g. "judge". example: how {option} of {name} is written.
+    """
+    import inspect
+
+    parameters = inspect.signature(kind).parameters
+    known = [n for n, p in parameters.items() if p.kind is not p.VAR_POSITIONAL]
+    for key in given:
+        if key not in known:
+            hint = did_you_mean(key, known)
+            raise InputError(f"{what} {name!r} has no option {key!r}", hint=hint)
+    lacking = [n for n in known if parameters[n].default is parameters[n].empty]
+    lacking = [n for n in lacking if n not in given]
+    if lacking:
+        raise InputError(
+            f"{what} {name!r} needs {', '.join(lacking)}",
+            hint=f'for example "{example.format(name=name, option=lacking[0])}"',
+        )
+    return kind(**given)
 
 
 def positive(given: str | float, name: str) -> float:

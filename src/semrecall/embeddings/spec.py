@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 from semrecall.embeddings.base import Embedder
 from semrecall.errors import InputError
-from semrecall.registry import did_you_mean, load_embedder, split_spec
+from semrecall.registry import load_embedder, made, split_spec
 
 __all__ = ["open_embedder"]
 
@@ -31,18 +30,7 @@ def open_embedder(spec: str | Embedder, **options: Any) -> Embedder:
     if name.startswith("python:"):
         name, given["function"] = "python", name.removeprefix("python:")
     kind = load_embedder(name)
-    parameters = inspect.signature(kind).parameters
-    for key in given:
-        if key not in parameters:
-            hint = did_you_mean(key, parameters)
-            raise InputError(f"embedder {name!r} has no option {key!r}", hint=hint)
-    lacking = [n for n, p in parameters.items() if p.default is p.empty and n not in given]
-    if lacking:
-        raise InputError(
-            f"embedder {name!r} needs {', '.join(lacking)}",
-            hint=f'for example "{name}?{lacking[0]}=..."',
-        )
-    embedder = kind(**given)
+    embedder = made("embedder", name, given, kind, "{name}?{option}=...")
     if not isinstance(embedder, Embedder):
         raise InputError(f"{name!r} is a {kind.__name__}; expected a semrecall.embeddings.Embedder")
     return embedder

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 from semrecall.errors import InputError
 from semrecall.judges.contract import Judge
-from semrecall.registry import did_you_mean, load_judge, split_spec
+from semrecall.registry import load_judge, made, split_spec
 
 __all__ = ["open_judge"]
 
@@ -34,19 +33,7 @@ def open_judge(spec: str | Judge, **options: Any) -> Judge:
     if name.startswith("python:"):
         name, given["function"] = "python", name.removeprefix("python:")
     kind = load_judge(name)
-    parameters = inspect.signature(kind).parameters
-    known = [p.name for p in parameters.values() if p.kind is not p.VAR_POSITIONAL]
-    for key in given:
-        if key not in known:
-            raise InputError(f"judge {name!r} has no option {key!r}", hint=did_you_mean(key, known))
-    needed = [n for n in known if parameters[n].default is inspect.Parameter.empty]
-    lacking = [n for n in needed if n not in given]
-    if lacking:
-        raise InputError(
-            f"judge {name!r} needs {', '.join(lacking)}",
-            hint=f'for example "{name}?{lacking[0]}=..."',
-        )
-    judge = kind(**given)
+    judge = made("judge", name, given, kind, "{name}?{option}=...")
     if not isinstance(judge, Judge):
         raise InputError(f"{name!r} is a {kind.__name__}; expected a semrecall.judges.Judge")
     return judge
