@@ -340,7 +340,7 @@ class ChromaSystem(CollectionSystem):
         """InputError: Chroma has none."""
         raise InputError(
             "Chroma has no exact search",
-            hint=f"read the vectors from it: semrecall truth --base {self._title!r} ...",
+            hint="its vectors() are what exact truth needs: sr.truth(system.vectors(), queries)",
         )
 
     def vectors(self) -> Vectors:

@@ -472,7 +472,7 @@ class MilvusSystem(CollectionSystem):
         if not facts.exact:
             raise InputError(
                 f"Milvus searches {facts.name!r} by its index {facts.index} only",
-                hint=f"read the vectors from it: semrecall truth --base {self._title!r} ...",
+                hint="its vectors() are what exact truth needs: sr.truth(system.vectors(), queries)",
             )
         return self.search(queries, k, **given)
 
