@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semrecall.space import Space
+    from semrecall.systems.rounds import Rounds
 
 __all__ = [
     "Counters",
@@ -211,6 +212,14 @@ class System(ABC):
         Never timed, so it may replay the search.
         """
         return None
+
+    def rounds(self, queries: NDArray[np.float32], k: int, **settings: Any) -> Rounds:
+        """A search that goes on list by list, so that each query may end it by itself.
+
+        settings: knobs of the whole search; `nprobe` says how many lists are planned. InputError
+        where there are no lists to visit one after another.
+        """
+        raise InputError(f"{self.spec or type(self).__name__} cannot be searched in rounds")
 
     def exact(
         self, queries: NDArray[np.float32], k: int, **given: Any

@@ -34,6 +34,7 @@ from semrecall.systems.faiss_index import (
     name_of,
     stages,
 )
+from semrecall.systems.faiss_rounds import FaissRounds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -249,10 +250,27 @@ class FaissSystem(System):
                 raw, labels = self._index.search(matrix, min(k, self._size))
             except RuntimeError as error:
                 raise SystemFault(f"faiss failed: {reason(error)}") from error
+        return self._answer(raw, labels)
+
+    def _answer(
+        self, raw: NDArray[np.float32], labels: NDArray[np.int64]
+    ) -> tuple[NDArray[Any], NDArray[np.float32]]:
         # Rounding can leave a squared distance a little below zero.
         scores = np.sqrt(np.maximum(raw, 0)) if self._space.name == "l2" else raw
         scores[labels < 0] = np.nan
         return self._external(labels), scores
+
+    def rounds(self, queries: NDArray[np.float32], k: int, **settings: Any) -> FaissRounds:
+        """A search in inverted lists that goes on list by list; see `Rounds`.
+
+        settings: those of the coarse search (nprobe, quantizer_...), which is done at once.
+        """
+        later = [n for n in settings if n != "nprobe" and not n.startswith("quantizer_")]
+        if later:
+            raise InputError(f"{later[0]} cannot be set for a search in rounds")
+        matrix = self._as_compared(queries)
+        with self._turned_to(settings, k):
+            return FaissRounds(self._index, matrix, min(k, self._size), self._answer)
 
     def count(self, queries: NDArray[np.float32], k: int, **settings: Any) -> Counters:
         """Distance computations and bytes by stage (see `faiss_index.stages`)."""

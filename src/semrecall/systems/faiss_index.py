@@ -30,6 +30,7 @@ __all__ = [
     "memory_bytes",
     "name_of",
     "stages",
+    "transformed",
 ]
 
 # Wrapped by SWIG: what its types hold is known at run time only.
@@ -188,7 +189,7 @@ def stages(index: Any, queries: NDArray[np.float32], k: int) -> dict[str, Stage 
     if isinstance(index, faiss.IndexIDMap):
         return stages(index.index, queries, k)
     if isinstance(index, faiss.IndexPreTransform):
-        return stages(index.index, _transformed(index, queries), k)
+        return stages(index.index, transformed(index, queries), k)
     if isinstance(index, faiss.IndexRefine):
         candidates = int(k * index.k_factor)
         below = stages(index.base_index, queries, candidates)
@@ -242,7 +243,8 @@ def _vector_bytes(index: Any) -> int:
     return size
 
 
-def _transformed(index: Any, queries: NDArray[np.float32]) -> NDArray[np.float32]:
+def transformed(index: Any, queries: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Queries as they leave the transforms of an IndexPreTransform."""
     for number in range(index.chain.size()):
         queries = faiss.downcast_VectorTransform(index.chain.at(number)).apply(queries)
     return queries
@@ -293,7 +295,7 @@ class Kept:
     def view(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
         """Queries as they are compared with `vectors`."""
         for transform in self.transforms:
-            queries = _transformed(transform, queries)
+            queries = transformed(transform, queries)
         return queries
 
 
