@@ -340,7 +340,7 @@ class ChromaSystem(CollectionSystem):
         """InputError: Chroma has none."""
         raise InputError(
             "Chroma has no exact search",
-            hint="its vectors() are what exact truth needs: sr.truth(system.vectors(), queries)",
+            hint="exact truth takes its vectors: sr.truth(system.vectors(), queries)",
         )
 
     def vectors(self) -> Vectors:

@@ -472,7 +472,7 @@ class MilvusSystem(CollectionSystem):
         if not facts.exact:
             raise InputError(
                 f"Milvus searches {facts.name!r} by its index {facts.index} only",
-                hint="its vectors() are what exact truth needs: sr.truth(system.vectors(), queries)",
+                hint="exact truth takes its vectors: sr.truth(system.vectors(), queries)",
             )
         return self.search(queries, k, **given)
 
