@@ -6,6 +6,7 @@ another Python, the one that SEMRECALL_VIZIER_PYTHON names; see docs/tuning.md.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -73,15 +74,19 @@ class Vizier:
 
     def close(self) -> None:
         """End the worker."""
-        if self._worker.stdin is not None:
-            self._worker.stdin.close()
-        if self._worker.stdout is not None:
-            self._worker.stdout.close()
-        self._worker.wait(timeout=30)
+        for pipe in (self._worker.stdin, self._worker.stdout):
+            # A worker that is gone takes no more of what was to be said to it.
+            with contextlib.suppress(OSError):
+                if pipe is not None:
+                    pipe.close()
+        try:
+            self._worker.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._worker.kill()
+            self._worker.wait()
 
     def __del__(self) -> None:
-        if getattr(self, "_worker", None) is not None and self._worker.poll() is None:
-            self._worker.kill()
+        if getattr(self, "_worker", None) is not None and self._worker.returncode is None:
             self.close()
 
     def _said(self, message: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,6 +99,7 @@ class Vizier:
             line = self._worker.stdout.readline()
             answer: dict[str, Any] = json.loads(line)
         except (OSError, ValueError) as error:
+            self.close()
             raise Stopped(
                 "the worker of Google Vizier ended without an answer",
                 hint="what it said stands above; is google-vizier installed for that Python "
