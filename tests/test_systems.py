@@ -19,7 +19,7 @@ from semrecall.data.ids import ids as ids_of
 from semrecall.errors import InputError, MismatchError, SemrecallWarning
 from semrecall.formats import write
 from semrecall.space import space
-from semrecall.systems import Counters, Knob, Stage, open_system, parse_spec
+from semrecall.systems import Counters, Knob, Stage, is_spec, open_system, parse_spec
 from semrecall.systems.base import unit, usable_blocks
 from semrecall.systems.exact import ExactSystem
 from semrecall.systems.recorded import RecordedSystem
@@ -392,3 +392,23 @@ open_system("exact")
         "the system 'faiss' needs the package 'faiss', which is not installed\n\n"
         'hint: pip install "semrecall[faiss]"\n'
     )
+
+
+def test_a_spec_is_told_from_a_path() -> None:
+    for spec in ("pgvector://host/db?table=t", "milvus?path=a.db", "exact?x=1"):
+        assert is_spec(spec)
+    for path in ("base.npy", "milvus", "what?path=a.db", "folder/a?b.npy"):
+        assert not is_spec(path)
+
+
+def test_processor_time_of_a_server_is_unknown() -> None:
+    class Remote(ExactSystem):
+        @property
+        def remote(self) -> bool:
+            return True
+
+    base = np.random.default_rng(0).standard_normal((50, 4), dtype=np.float32)
+    for system, known in ((ExactSystem(), True), (Remote(), False)):
+        _, cost = search(system.build(base, "ip"), base[:5], 3)
+        assert (cost.cpu_seconds is not None) == known
+        assert cost.latency_seconds is not None

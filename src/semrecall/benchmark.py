@@ -73,9 +73,9 @@ def search(
 
     The run has one row per query; a query that cannot be searched (NaN, infinite, or zero under
     ip and cosine) has an empty row with a reason. Cost: distance computations and bytes as the
-    system counts them; CPU time of this process over the batch, divided evenly; latency of one
-    query at a time, NaN for those not timed. Cost is NaN for queries that were not searched, and
-    None where the system does not tell.
+    system counts them; CPU time of this process over the batch, divided evenly, where no other
+    process does the work; latency of one query at a time, NaN for those not timed. Cost is NaN for
+    queries that were not searched, and None where the system does not tell.
 
     Raises InputError for unknown settings and k < 1, MismatchError for another dimension, and
     SystemFault when the system answers against its contract.
@@ -321,8 +321,9 @@ def _cost(asked: _Asked, rows: NDArray[np.int64], times: _Times, latency_queries
         details["stages"] = _stages(counters)
     cpu = latency = None
     if system.timed and len(rows):
-        cpu = np.full(n, np.nan)
-        cpu[rows] = median(times.cpu) / len(rows)
+        if not system.remote:
+            cpu = np.full(n, np.nan)
+            cpu[rows] = median(times.cpu) / len(rows)
         latency = _latencies(asked, rows, latency_queries)
         details |= _speed(times, len(rows), latency[~np.isnan(latency)])
         latency = None if np.isnan(latency).all() else latency

@@ -58,13 +58,21 @@ class BaseSource(SourcePath):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> str | bytes | os.PathLike[str]:
-        """The path, or the spec of a system as it is: NAME://..."""
-        return value if "://" in str(value) else super().convert(value, param, ctx)
+        """The path, or the spec of a system as it is: NAME://..., NAME?path=..."""
+        if "://" in str(value) or ("?" in str(value) and _is_spec(str(value))):
+            return str(value)
+        return super().convert(value, param, ctx)
 
 
 def given_as(path: str) -> str:
     """The path as the user gave it, where it is that of a copy."""
     return _GIVEN.get(path, path)
+
+
+def _is_spec(text: str) -> bool:
+    from semrecall.systems import is_spec
+
+    return is_spec(text)
 
 
 def _is_pipe(path: str) -> bool:

@@ -158,6 +158,11 @@ class System(ABC):
     spec: str = ""
 
     @property
+    def remote(self) -> bool:
+        """Whether another process does the work, so that its processor time is not seen here."""
+        return False
+
+    @property
     @abstractmethod
     def knobs(self) -> tuple[Knob, ...]:
         """What can be turned."""

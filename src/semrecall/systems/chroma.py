@@ -33,7 +33,7 @@ from semrecall.systems.collection import (
     remove_folder,
     within,
 )
-from semrecall.systems.sql import answer, flag, stored_blocks
+from semrecall.systems.stored import answer, flag, stored_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

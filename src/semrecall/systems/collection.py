@@ -23,7 +23,7 @@ from semrecall.data import Ids, Vectors
 from semrecall.errors import InputError, MismatchError, SystemFault
 from semrecall.registry import did_you_mean, positive
 from semrecall.systems.base import System
-from semrecall.systems.sql import Pages, flag
+from semrecall.systems.stored import Pages, flag
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -144,6 +144,11 @@ class CollectionSystem(System):
         self.timeout = positive(timeout, "timeout")
         self.build_timeout = positive(build_timeout, "build_timeout")
         self._made: dict[str, Any] = {}
+
+    @property
+    def remote(self) -> bool:
+        """Whether it is on a server."""
+        return "://" in self.spec
 
     # -- what an adapter says -------------------------------------------------------------
 

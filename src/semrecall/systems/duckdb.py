@@ -17,17 +17,8 @@ from semrecall.data import Vectors
 from semrecall.errors import InputError, SystemFault
 from semrecall.registry import import_extra
 from semrecall.systems.base import Counters, Knob, Stage
-from semrecall.systems.sql import (
-    Condition,
-    Pages,
-    Table,
-    TableSystem,
-    answer,
-    conditions,
-    only_column,
-    quoted,
-    stored_blocks,
-)
+from semrecall.systems.sql import Condition, Table, TableSystem, conditions, only_column, quoted
+from semrecall.systems.stored import Pages, answer, stored_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

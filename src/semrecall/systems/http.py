@@ -107,6 +107,11 @@ class HttpSystem(System):
     tells_dimension = False
     buildable = False
 
+    @property
+    def remote(self) -> bool:
+        """Always: a server does the work."""
+        return True
+
     def __init__(
         self,
         url: str | None = None,

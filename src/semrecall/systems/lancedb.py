@@ -36,7 +36,7 @@ from semrecall.systems.collection import (
     plain_error,
     remove_folder,
 )
-from semrecall.systems.sql import answer, stored_blocks
+from semrecall.systems.stored import answer, stored_blocks
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -29,16 +29,8 @@ from semrecall.systems.pgvector_index import (
     spaceless,
 )
 from semrecall.systems.postgres import Plan, Postgres, copy_rows, in_copy, pages_of, sent_vector
-from semrecall.systems.sql import (
-    Condition,
-    Pages,
-    Table,
-    TableSystem,
-    answer,
-    conditions,
-    quoted,
-    stored_blocks,
-)
+from semrecall.systems.sql import Condition, Table, TableSystem, conditions, quoted
+from semrecall.systems.stored import Pages, answer, stored_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -111,6 +103,11 @@ class PgvectorSystem(TableSystem):
     _index: Index | None = None
     _relation: Relation
     _defaults: Mapping[str, str | None]
+
+    @property
+    def remote(self) -> bool:
+        """Always: a server does the work."""
+        return True
 
     def __init__(
         self,

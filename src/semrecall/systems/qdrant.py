@@ -32,7 +32,7 @@ from semrecall.systems.collection import (
 )
 from semrecall.systems.qdrant_edge import EdgeShards
 from semrecall.systems.qdrant_server import KEY, QdrantServer
-from semrecall.systems.sql import answer, flag, stored_blocks
+from semrecall.systems.stored import answer, flag, stored_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,10 +13,10 @@ import numpy as np
 from semrecall.data import Vectors
 from semrecall.errors import InputError
 from semrecall.formats import read_vectors
-from semrecall.registry import did_you_mean, load_system, split_spec
+from semrecall.registry import did_you_mean, load_system, split_spec, system_entries
 from semrecall.systems.base import System
 
-__all__ = ["base_vectors", "open_system", "parse_spec"]
+__all__ = ["base_vectors", "is_spec", "open_system", "parse_spec"]
 
 
 def open_system(spec: str, **options: Any) -> System:
@@ -62,18 +62,25 @@ def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
     return name, options
 
 
+def is_spec(text: str) -> bool:
+    """Whether a text is the spec of a system rather than the path of a file."""
+    name, question, _ = text.partition("?")
+    return "://" in text or bool(question and name in system_entries())
+
+
 def base_vectors(
     source: Any, *, dataset: str | None = None, ids: Any = None, whole: bool = False
 ) -> Vectors:
     """The vectors of a base: Vectors, an array, the path of a file, or those a database holds.
 
-    source: a text with "://" is the spec of a system, which gives out what it holds in pages.
+    source: a text with "://", or with the name of a system before a "?", is the spec of a system,
+    which gives out what it holds in pages.
     dataset, ids: as in `read_vectors`, for a file. whole: whether to hold pages in memory, for
     work that needs rows in any order.
     """
     if not isinstance(source, str | Path):
         return Vectors.of(source, ids=ids)
-    if "://" not in str(source):
+    if not is_spec(str(source)):
         return read_vectors(source, dataset=dataset, ids=ids)
     if dataset is not None or ids is not None:
         raise InputError(f"{source} has ids of its own, and no data sets; expected neither")

@@ -23,15 +23,13 @@ from semrecall.systems.base import Counters, Knob, Stage
 from semrecall.systems.sql import (
     NO_CONDITION,
     Condition,
-    Pages,
     Table,
     TableSystem,
-    answer,
     conditions,
     only_column,
     quoted,
-    stored_blocks,
 )
+from semrecall.systems.stored import Pages, answer, stored_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

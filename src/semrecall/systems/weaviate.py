@@ -22,7 +22,7 @@ from semrecall.space import space as space_of
 from semrecall.systems.answers import Row, as_id, matrix_of
 from semrecall.systems.base import Knob, searchable, warn_left_out
 from semrecall.systems.collection import Address, Collection, CollectionSystem, own_name
-from semrecall.systems.sql import flag
+from semrecall.systems.stored import flag
 from semrecall.systems.units import UNITS
 from semrecall.web import Client, in_parallel
 

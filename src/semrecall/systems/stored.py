@@ -1,0 +1,116 @@
+"""What adapters of databases share: answers with gaps, vectors read in pages, options of specs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from semrecall.data import Ids, Vectors
+from semrecall.errors import InputError, SystemFault
+from semrecall.space import Space
+from semrecall.systems.base import searchable, warn_left_out
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Pages", "answer", "flag", "stored_blocks"]
+
+_BLOCK_BYTES = 16 << 20
+
+
+def answer(
+    found: Sequence[tuple[Sequence[Any], Sequence[Any] | NDArray[np.float64]]],
+    space: Space,
+    *,
+    integer_ids: bool,
+) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """Ids and scores (n, longest) from those of each query; best first, the rest missing.
+
+    found: per query ids and scores in the natural unit; None or NaN is a result without a score
+    (a zero vector under cosine, a row without a vector) and no result.
+    """
+    width = max((len(ids) for ids, _ in found), default=0)
+    scores = np.full((len(found), width), np.nan)
+    ids: NDArray[Any]
+    if integer_ids:
+        ids = np.full((len(found), width), -1, dtype=np.int64)
+    else:
+        ids = np.full((len(found), width), "", dtype=np.dtypes.StringDType())
+    for row, (names, given) in enumerate(found):
+        values = np.array(given, dtype=np.float64)
+        order = np.argsort(space.sort_key(values), kind="stable")
+        order = order[~np.isnan(values[order])]
+        scores[row, : len(order)] = values[order]
+        if len(order):
+            ids[row, : len(order)] = np.asarray(names, dtype=ids.dtype)[order]
+    return ids, scores
+
+
+class Pages:
+    """Blocks of vectors that are read from a table or collection anew with every pass.
+
+    read: gives (keys, vectors) of the rows in one order, a block at a time. keys: those of the
+    first pass, (n,). Raises SystemFault when the rows are others than they were.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], Iterator[tuple[NDArray[Any], NDArray[Any]]]],
+        keys: NDArray[Any],
+        where: str,
+    ) -> None:
+        self._read, self._keys, self._where = read, keys, where
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        start = 0
+        for keys, block in self._read():
+            stop = start + len(keys)
+            if not np.array_equal(keys, self._keys[start:stop]):
+                raise self._changed()
+            yield block
+            start = stop
+        if start != len(self._keys):
+            raise self._changed()
+
+    def _changed(self) -> SystemFault:
+        return SystemFault(
+            f"{self._where!r} changed while it was read",
+            hint="try again while nobody writes to it, or read a copy",
+        )
+
+
+def stored_blocks(
+    base: Vectors, space: Space
+) -> Iterator[tuple[NDArray[np.int64] | list[str], NDArray[np.float32]]]:
+    """Ids and vectors (m, d) as float32 of the rows that can be searched, a block at a time.
+
+    Ids are int64 or a list of strings. The others are left out with a warning at the end.
+    """
+    own = None if base.length is None else base.ids
+    kept: list[NDArray[np.int64]] = []
+    total = 0
+    for start, block in base.blocks(max(1, _BLOCK_BYTES // (4 * base.dimension))):
+        usable = searchable(block, space)
+        rows = start + np.flatnonzero(usable)
+        kept.append(rows)
+        total = start + len(block)
+        ids: NDArray[Any] = rows if own is None else own[rows].array()
+        texts: list[str] | None = None if ids.dtype.kind == "i" else ids.tolist()
+        vectors = np.ascontiguousarray(block[usable], dtype=np.float32)
+        yield (ids if texts is None else texts), vectors
+        base.release()
+    warn_left_out(
+        np.concatenate([*kept, np.empty(0, np.int64)]),
+        total,
+        own if own is not None else Ids(np.arange(total)),
+    )
+
+
+def flag(given: str | bool, name: str) -> bool:
+    """True or false of an option."""
+    known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    if str(given).lower() not in known:
+        raise InputError(f"{name} is {given!r}; expected true or false")
+    return known[str(given).lower()]
