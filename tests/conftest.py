@@ -30,6 +30,7 @@ OPTIONAL = {
     "pandas",
     "polars",
     "psycopg",
+    "sklearn",
     "sqlite_vec",
 }
 

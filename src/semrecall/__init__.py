@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from semrecall.pool import pool
     from semrecall.space import space
     from semrecall.splits import split
+    from semrecall.stopping import learn_stopping
     from semrecall.systems import open_system
     from semrecall.tolerance import tolerance
     from semrecall.truth import truth
@@ -53,6 +54,7 @@ _HOME = {
     "correct": "correction",
     "evaluate": "evaluate",
     "judge": "judging",
+    "learn_stopping": "stopping",
     "measure": "measures",
     "measures": "measures",
     "open_judge": "judges",
@@ -94,6 +96,7 @@ __all__ = [
     "correct",
     "evaluate",
     "judge",
+    "learn_stopping",
     "measure",
     "measures",
     "open_judge",

@@ -26,6 +26,7 @@ COMMANDS: dict[str, str] = {
     "search": "Search a system with stated settings; record results and cost.",
     "sweep": "Measure quality against cost over the settings of one system or several.",
     "tune": "Find the cheapest setting that meets a target, and confirm it.",
+    "stop": "Learn to end each query's search early, and see what that saves.",
     "judge": "Have a language model, or another judge, say which documents are relevant.",
     "label": "Say yourself which documents are relevant, on a page of this machine.",
     "ledger": "Show what a ledger of labels holds; labels out of it, and into it.",

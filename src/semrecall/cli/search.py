@@ -45,6 +45,10 @@ _TITLES = {
     help="A search knob; several values (nprobe=1,2,4) are searched one after another.",
 )  # fmt: skip
 @click.option(
+    "--stop", "stop", type=_FILE, metavar="FILE",
+    help="End each search by a rule that semrecall stop learned, in place of --set.",
+)  # fmt: skip
+@click.option(
     "--build", "build_knobs", multiple=True, metavar="KNOB=VALUE", help="A build knob, e.g. seed=7."
 )
 @click.option(
@@ -104,9 +108,10 @@ def command(
     asked = _asked(files, system)
     base = _base(files)
     system = _built(system, base, space, _single(build_knobs))
+    searched = _stopped(system, files["stop"])
     # All settings are checked before the first search: a sweep must not fail at its end.
     for setting in grid:
-        system.turned("search", setting)
+        searched.turned("search", setting)
     if files["save"] is not None:
         system.save(files["save"])
     if files["codes"] is not None:
@@ -115,12 +120,21 @@ def command(
     for setting in grid:
         _tell(f"searching {_title(setting)}")
         run, cost = search(
-            system, **asked, k=k, repeats=repeats, latency_queries=latency_queries,
+            searched, **asked, k=k, repeats=repeats, latency_queries=latency_queries,
             rescore_base=base if rescore else None, **setting,
         )  # fmt: skip
         _record(run, cost, setting, files)
         rows.append(_row(setting, cost))
-    _print(rows, list(grid[0]), format, system, k)
+    _print(rows, list(grid[0]), format, searched, k)
+
+
+def _stopped(system: System, rule: str | None) -> System:
+    """The system with the rule of a file on it."""
+    if rule is None:
+        return system
+    from semrecall.stopping import read_stop_rule
+
+    return read_stop_rule(rule).on(system)
 
 
 def _asked(files: dict[str, Any], system: System) -> dict[str, Any]:

@@ -180,7 +180,7 @@ class Evaluator:
         timed: bool = False,
     ) -> tuple[Run, Cost]:
         """The run and the cost of one setting on some queries; scores as the system tells them."""
-        asked = Vectors.of(self.matrix[self._at[rows]], ids=self.queries[rows])
+        asked = self.asked(rows)
         given: dict[str, Any] = dict(settings)
         for name, values in (("filters", self.filters), ("texts", self.texts)):
             if values is not None:
@@ -194,6 +194,10 @@ class Evaluator:
                 repeats=3 if timed else 1, latency_queries=len(rows) if timed else 0,
                 **given,
             )  # fmt: skip
+
+    def asked(self, rows: NDArray[np.int64]) -> Vectors:
+        """The vectors of some queries, with their ids."""
+        return Vectors.of(self.matrix[self._at[rows]], ids=self.queries[rows])
 
     def values(
         self, run: Run, rows: NDArray[np.int64] | None = None
