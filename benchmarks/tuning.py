@@ -53,7 +53,7 @@ class Case:
             # One thread links the same graph every time.
             "faiss HNSW16": ("faiss?factory=HNSW16", {"threads": 1}),
             # hnswlib looks at k candidates at least: a graph of few links leaves room to tune.
-            "hnswlib M=5": ("hnswlib", {"M": 5, "ef_construction": 40, "threads": 1}),
+            "hnswlib M=6": ("hnswlib", {"M": 6, "ef_construction": 40, "threads": 1}),
         }
         if self.space != "l2" or self.base.dimension > 64:
             found["ScaNN"] = ("scann", {})

@@ -9,7 +9,7 @@ import click
 from semrecall.cli.outputs import OutputPath, WritingCommand
 from semrecall.cli.sources import FILE
 from semrecall.cli.tables import format_option
-from semrecall.cli.tune import command_line, inputs_of, progress, ranges, system_options, systems_of
+from semrecall.cli.tune import command_line, inputs_of, progress, ranges, system_options
 
 if TYPE_CHECKING:
     from semrecall.tuning import Sweep
@@ -76,7 +76,7 @@ def command(format: str, **given: Any) -> None:  # noqa: A002
     inputs = inputs_of(given)
     gates = [_quality(text) for text in given["at"]]
     found = sweep(
-        systems_of(given),
+        list(given["specs"]),
         measures=list(given["measures"]) or _usual(inputs),
         settings=ranges(given["settings"], "--set") or None,
         points=given["points"],

@@ -177,7 +177,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
         # Better now than after the work.
         import_extra("matplotlib", "report", "an HTML page")
     found = tune(
-        systems_of(given),
+        list(given["specs"]),
         target=given["target"],
         minimize=given["minimize"],
         search=ranges(given["search_ranges"], "--search") or None,

@@ -130,11 +130,8 @@ def branches_of(
         own = _own(search, names, len(systems))
         builds = ranges_of(system, "build", _own(build, names, len(systems)) or {})
         searches = ranges_of(system, "search", own)
-        if not own and own is not None and search:
-            searches = ranges_of(system, "search")
         if own is None:
-            log = [one for one in searches if one.scale == "log"]
-            searches = log or searches
+            searches = [one for one in searches if one.scale == "log"] or searches
         if not (builds or searches):
             raise InputError(
                 f"{label} has no search knob: there is nothing to tune",
@@ -148,13 +145,13 @@ def branches_of(
     return tuple(found)
 
 
-def _own(
-    given: Mapping[str, Any] | None, names: set[str], systems: int
-) -> Mapping[str, Any] | None:
-    """Of several systems, each takes the knobs that it has; one alone is to have them all."""
-    if given is None or systems == 1:
-        return given
-    return {name: value for name, value in given.items() if name in names}
+def _own(given: Mapping[str, Any] | None, names: set[str], systems: int) -> dict[str, Any] | None:
+    """Of several systems each takes the knobs that it has, or its own; one alone has them all."""
+    if given is None:
+        return None
+    if systems == 1:
+        return dict(given)
+    return {name: value for name, value in given.items() if name in names} or None
 
 
 def explore(plan: Plan, race: Race, judged: Callable[[Setting], Outcome] | None = None) -> bool:

@@ -16,7 +16,7 @@ from semrecall.formats import vectors_of
 from semrecall.measures import Measure, NoRelevant, parse_all
 from semrecall.splits import DEV, TEST, Split
 from semrecall.splits import split as divide
-from semrecall.systems import System, open_system
+from semrecall.systems import System, open_system, parse_spec
 from semrecall.text import plural
 from semrecall.tuning.against import baseline_of, savings
 from semrecall.tuning.evaluator import Evaluator, Measured
@@ -130,10 +130,21 @@ def ready(
     given = [system] if isinstance(system, str | System) else list(system)
     if not given:
         raise InputError("no system to tune; expected at least one")
-    found = labels([open_system(one) if isinstance(one, str) else one for one in given])
+    found = labels([_opened(one, base, space) if isinstance(one, str) else one for one in given])
     if build:
         return found
     return {name: _built(one, base, space, {}) for name, one in found.items()}
+
+
+def _opened(spec: str, base: Any, space: str | Space | None) -> System:
+    """The system of a spec; a saved index learns its space, and the ids of the base it was of."""
+    _, options = parse_spec(spec)
+    saved = "index" in options and "://" not in spec
+    asked = (saved or "run" in options) and space is not None and "space" not in options
+    system = open_system(spec, **({"space": space} if asked else {}))
+    if saved and system.built and base is not None:
+        return system.build(vectors_of(base), space or system.space)
+    return system
 
 
 def _minimized(name: str | None, evaluator: Evaluator, systems: Mapping[str, System]) -> Objective:
@@ -385,9 +396,12 @@ def _builder(
 def _built(
     system: System, base: Any, space: str | Space | None, knobs: Mapping[str, float]
 ) -> System:
-    if system.by_query_id or (system.built and not knobs):
+    if not system.buildable or (system.built and not knobs):
         return system
     if base is None:
+        if "://" in system.spec:
+            # A database says itself what it has not.
+            _ = system.ntotal
         raise InputError(f"{system.spec!r} has to be built", hint="give base=..., --base FILE")
     if space is None and not system.built:
         raise InputError(
