@@ -61,7 +61,8 @@ def _facts(tuning: Tuning) -> str:
 def _snippet(tuning: Tuning) -> str:
     if not tuning.snippet:
         return ""
-    return f"<p>In the words of the system:</p><pre><code>{escape(tuning.snippet)}</code></pre>"
+    code = f"<pre><code>{escape(tuning.snippet)}</code></pre>"
+    return f'<p>In the words of the system:</p><div class="scroll" tabindex="0">{code}</div>'
 
 
 def _remarks(tuning: Tuning) -> str:
@@ -110,7 +111,8 @@ def _savings(tuning: Tuning) -> list[str]:
         "Rechosen: how that share varies when other development queries choose the settings.</p>"
     ]
     for title, rows in saving_tables(tuning.savings):
-        parts.append(f"<h3>{escape(title)}</h3>{table(rows[0], rows[1:])}")
+        said = title[:1].upper() + title[1:].rstrip(":")
+        parts.append(f"<h3>{escape(said)}</h3>{table(rows[0], rows[1:])}")
     return parts
 
 
