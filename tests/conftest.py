@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Generator
@@ -17,6 +18,8 @@ from semrecall.errors import MissingExtra
 
 # Threads of faiss that wait by spinning slow everything down on a busy machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# Whoever starts the tests in the background has them ignore Ctrl-C, and what they start as well.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 OPTIONAL = {

@@ -152,7 +152,7 @@ def test_nan_rows_are_a_warning(shell: Shell, tmp_path: Path) -> None:
 def test_ctrl_c_leaves_no_half_file(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     np.save(tmp_path / "base.npy", rng.standard_normal((200_000, 64), dtype=np.float32))
-    np.save(tmp_path / "queries.npy", rng.standard_normal((6000, 64), dtype=np.float32))
+    np.save(tmp_path / "queries.npy", rng.standard_normal((20_000, 64), dtype=np.float32))
     process = subprocess.Popen(
         [
             *PROGRAM,
@@ -206,7 +206,7 @@ def test_unknown_command_and_list(shell: Shell) -> None:
     assert "did you mean truth?" in done.stderr
     listed = shell("list", "--format", "json")
     tables = json.loads(listed.stdout)
-    assert {"measures", "systems", "formats"} == set(tables)
+    assert {"measures", "systems", "judges", "prompts", "formats"} == set(tables)
     assert any(row["measure"].startswith("srecall") for row in tables["measures"])
     assert "faiss" in shell("list", "systems").stdout
 
