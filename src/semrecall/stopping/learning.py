@@ -40,6 +40,8 @@ __all__ = ["PARTS", "learn_stopping"]
 PARTS = {"fit": 0.4, "calibrate": 0.3, "test": 0.3}
 #: With fewer queries than this a part says nothing.
 _FEW = 5
+#: Which share of the allowed shortfall is left to queries that the last round does not satisfy.
+_TAIL = 0.25
 
 
 def learn_stopping(
@@ -135,27 +137,40 @@ class _Learner:
             target=self.target, allowed=self.allowed, rule=rule, calibration=calibration,
             fixed=fixed, ways=ways, parts=MappingProxyType(counts),
             left_out=sum(map(len, parts.values())) - sum(counts.values()),
-            confidence=confidence, seed=self.seed, notes=tuple(self._notes(calibration)),
+            confidence=confidence, seed=self.seed, notes=tuple(self._notes(calibration, rule)),
         )  # fmt: skip
 
     def _rule(self, fit: Trace, calibrate: Trace) -> tuple[StopRule, Calibration]:
         """Trees by the fit part, their threshold by the calibrate part."""
-        short = self._shortfall(fit.quality)
-        rows = fit.features.reshape(-1, fit.features.shape[2])
+        rounds = self._rounds(fit, len(calibrate))
+        short = self._shortfall(fit.quality[:, :rounds])
+        rows = fit.features[:, :rounds].reshape(-1, fit.features.shape[2])
         reached = (short <= 0).astype(np.float64)
         trees = fit_trees(rows, reached.reshape(-1), self.seed)
-        said = trees.predict(calibrate.features.reshape(-1, rows.shape[1]))
-        losses = self._shortfall(calibrate.quality)
+        said = trees.predict(calibrate.features[:, :rounds].reshape(-1, rows.shape[1]))
+        losses = self._shortfall(calibrate.quality[:, :rounds])
         found = calibrated(said.reshape(losses.shape), losses, self.allowed, self.target.value)
         about = {
             "allowed": self.allowed, "seed": self.seed, "fitted on": len(fit),
             "calibrated on": len(calibrate), "bound": found.bound, "system": self.system.spec,
         }  # fmt: skip
         rule = StopRule(
-            str(self.target), self.evaluator.k, self.lists, trees, found.threshold,
+            str(self.target), self.evaluator.k, self.lists[:rounds], trees, found.threshold,
             MappingProxyType(identity(self.system)), MappingProxyType(about),
         )  # fmt: skip
         return rule, found
+
+    def _rounds(self, fit: Trace, calibrating: int) -> int:
+        """After how many rounds every search ends: hardly anything is gained by later ones.
+
+        A few queries never satisfy the model, and all lists for each of them can cost more than
+        is saved on all others. By the fit part alone, so that calibration holds.
+        """
+        spare = self.allowed - self.target.value / (calibrating + 1)
+        means = self._shortfall(fit.quality).mean(axis=0)
+        enough = means <= _TAIL * spare
+        # Good from here on.
+        return int(np.flatnonzero(~enough).max(initial=-1)) + 2 if enough[-1] else len(means)
 
     def _fixed(self, *traces: Trace) -> tuple[int, float]:
         """The fewest lists, the same for all queries, with the same bound, and that bound.
@@ -216,20 +231,23 @@ class _Learner:
         short = self.target.value - quality
         return np.where(short > 1e-12, short, 0.0)
 
-    def _notes(self, found: Calibration) -> list[str]:
+    def _notes(self, found: Calibration, rule: StopRule) -> list[str]:
         if found.bound <= self.allowed + 1e-12:
             return []
         needed = queries_needed(found.loss, self.allowed, self.target.value)
         said = f"the expected shortfall cannot be bounded by {self.allowed:g}: "
-        if needed is None:
+        if needed is not None:
             return [
-                said + f"with all {self.lists[-1]:,} lists visited it is {found.loss:.4f} on the "
-                f"{found.n:,} queries that calibrate; what is lost is lost by the codes"
+                said + f"that takes at least {needed:,} queries that calibrate, and there are "
+                f"{found.n:,}; the rule stops no search before its last round"
             ]
-        return [
-            said + f"that takes at least {needed:,} queries that calibrate, and there are "
-            f"{found.n:,}; the rule never stops early"
-        ]
+        said += (
+            f"with {rule.lists[-1]:,} lists visited it is {found.loss:.4f} on the {found.n:,} "
+            "queries that calibrate; "
+        )
+        if rule.lists[-1] < self.lists[-1]:
+            return [said + "they are harder than those that fit: more queries of both would help"]
+        return [said + "what is lost with all lists visited is lost by the codes"]
 
 
 def _checked(target: str | Target, allowed: float) -> Target:
