@@ -52,7 +52,7 @@ class FaissRounds(Rounds):
         worst = np.finfo(np.float32).max * (-1 if nearer else 1)
         self._values = np.full((n, k), worst, dtype=np.float32)
         self._labels = np.full((n, k), -1, dtype=np.int64)
-        self._scanner = _scanner(self._ivf)
+        self._scanner = self._ivf.get_InvertedListScanner(False, None, None)
 
     def visit(self, rows: NDArray[np.int64], lists: int) -> None:
         """Let these queries go on until they visited their first `lists` lists."""
@@ -129,10 +129,3 @@ def _coarse(
     edges = [n * part // parts for part in range(parts + 1)]
     found = [ivf.quantizer.search(queries[low:high], limit) for low, high in pairwise(edges)]
     return np.concatenate([s for s, _ in found]), np.concatenate([lists for _, lists in found])
-
-
-def _scanner(ivf: Any) -> Any:
-    try:
-        return ivf.get_InvertedListScanner(False, None, None)
-    except TypeError:  # faiss before 1.10
-        return ivf.get_InvertedListScanner(False, None)
