@@ -126,6 +126,28 @@ def test_build_knobs_are_tuned_outside_and_builds_serve_all_their_searches():
     assert system.calls["builds"] <= len(found.trials)
 
 
+@pytest.mark.parametrize("search", [None, {"visit": (1, 60)}])
+def test_search_knobs_that_only_a_build_has_are_tuned_with_build_knobs(search):
+    system = Shells(lazy=True)
+    found = tune(system, build={"noise": [0, 20, 60]}, search=search, builds=8)
+    assert (found.build, found.settings["visit"]) == ({"noise": 0}, 3)
+    # The build of noise 60 goes to visit=60; others are asked for no more than they have.
+    assert not [t for t in found.trials if t.failed]
+    assert {name for t in found.trials for name, _ in t.setting.search} == {"visit"}
+
+
+def test_build_knobs_alone_make_no_more_builds_than_allowed():
+    system = built()
+    found = tune(system, build={"noise": (0, 100)}, search={"visit": 100}, builds=3)
+    assert len({t.setting.build for t in found.trials}) == 3
+
+
+def test_whole_numbers_are_shown_and_pasted_as_such():
+    """The ends of a knob may be floats, and a search ends there."""
+    found = tune(built(range=(1.0, 100.0)), target=f"recall@{K} >= 1")
+    assert {type(value) for t in found.trials for _, value in t.setting.search} == {int}
+
+
 def test_several_systems_are_compared_by_cost():
     dear, cheap = built(), Shells().build(BASE, "l2", noise=0)
     cheap.spec = "cheap"
@@ -213,6 +235,8 @@ def test_a_cost_that_is_not_counted_is_refused_with_those_that_are():
     with pytest.raises(InputError) as error:
         tune(built(uncounted=True), minimize="bytes_read")
     assert "shells does not tell bytes_read" in error.value.message
+    # Whatever answers has a latency.
+    assert "latency_seconds" in str(error.value.hint)
 
 
 def test_without_counters_latency_is_minimised():

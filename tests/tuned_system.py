@@ -33,6 +33,12 @@ class Shells(System):
     @property
     def knobs(self) -> tuple[Knob, ...]:
         low, high = self.behaviour.get("range", (1, 100))
+        if self.behaviour.get("lazy"):
+            # As most do: search knobs are those of what was built, which may depend on how.
+            made = (Knob("noise", "build", 0, 100, 20, "noise of the sketch", "linear"),)
+            high = max(10, self._noise)
+            visit = Knob("visit", "search", low, high, 1, "percent of the base visited", "log")
+            return (*made, visit) if self.built else made
         return (
             Knob("noise", "build", 0, 100, 20, "noise of the sketch", "linear"),
             Knob("visit", "search", low, high, 1, "percent of the base visited", "log"),

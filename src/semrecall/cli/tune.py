@@ -129,7 +129,7 @@ def system_options(command: Command) -> Command:
     type=click.IntRange(min=1),
     default=100,
     show_default=True,
-    help="Settings tried at most.",
+    help="Settings tried at most; after 'not met' as many again, for one that is surer.",
 )
 @click.option(
     "--builds",

@@ -160,7 +160,7 @@ class _Comparing:
         tuned_on = np.intersect1d(members, self.race.dev)
         shown_on = np.intersect1d(members, self.held_out)
         if min(len(tuned_on), len(shown_on)) < _FEW:
-            few = f"{len(tuned_on)} and {len(shown_on)} queries are too few"
+            few = f"{len(tuned_on)} and {len(shown_on)} queries only"
             return replace(empty, reason=few, queries=len(shown_on))
         before = self._cheapest(Target(self.baseline, self.value), tuned_on, group)
         if before is None:

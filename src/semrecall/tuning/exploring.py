@@ -101,8 +101,7 @@ class Plan:
                 hint="give the others one value each, or take another searcher",
             )
         if self.searcher == "grid" or not [one for one in branch.search if not one.single]:
-            each = max(2, int(self.trials ** (1 / max(len(free), 1)) + 1e-9))
-            return Grid(free, [each] * len(free))
+            return Grid(free, self._counts(free))
         main = branch.main
         others = [one for one in free if one != main]
         if not others:
@@ -112,6 +111,18 @@ class Plan:
         outer = TPE({branch.label: others}, seed=self.seed, startup=max(3, self.builds // 4))
         rows = self.builds if any(one.kind == "build" for one in others) else self.trials
         return Nested(outer, main, timed=self.timed, rows=rows)
+
+    def _counts(self, free: Sequence[Range]) -> list[int]:
+        """Values of each knob in a grid of at most so many trials and builds, but two of each."""
+
+        def each(points: float, kind: str) -> int:
+            several = sum(one.kind == kind for one in free)
+            return max(2, int(points ** (1 / several) + 1e-9)) if several else 1
+
+        outer = each(min(self.builds, self.trials), "build")
+        made = outer ** sum(one.kind == "build" for one in free)
+        inner = each(self.trials / made, "search")
+        return [outer if one.kind == "build" else inner for one in free]
 
 
 def branches_of(

@@ -220,7 +220,7 @@ class Race:
             return found
         try:
             system = self.system(setting)
-            found = self.evaluator.measure(system, dict(setting.search), rows, timed=timed)
+            found = self.evaluator.measure(system, _within(system, setting), rows, timed=timed)
         except SystemFault as fault:
             return self._fault(setting, rows, timed, fault)
         self.store.add(setting, timed, found)
@@ -244,13 +244,22 @@ class Race:
         same = [s for s in good if (s.system, s.build) == (setting.system, setting.build)]
         if same:
             try:
-                self.evaluator.search(self.system(same[0]), dict(same[0].search), self.dev[:1])
+                system = self.system(same[0])
+                self.evaluator.search(system, _within(system, same[0]), self.dev[:1])
             except (SystemFault, InputError):
                 return False
             return True
         # A build that answers nothing: one such may be a bad build, two in a row are no chance.
         last = next(reversed(self.trials.values()), None)
         return bool(setting.build and good) and last is not None and not last.failed
+
+
+def _within(system: System, setting: Setting) -> dict[str, float]:
+    """How a build is searched: with at most all it has, which another build may have more of."""
+    if not setting.build:
+        return dict(setting.search)
+    highest = {knob.name: knob.high for knob in system.knobs if knob.kind == "search"}
+    return {name: min(value, highest.get(name, value)) for name, value in setting.search}
 
 
 def _stages(n: int) -> list[int]:

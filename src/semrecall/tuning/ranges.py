@@ -35,6 +35,13 @@ class Range:
     whole: bool = True
     listed: tuple[float, ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.whole:
+            # Whole numbers stay whole in what is shown and pasted, too.
+            for name in ("low", "high"):
+                object.__setattr__(self, name, round(getattr(self, name)))
+            object.__setattr__(self, "listed", tuple(round(value) for value in self.listed))
+
     @property
     def single(self) -> bool:
         """Whether there is nothing to choose."""

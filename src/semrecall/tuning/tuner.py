@@ -25,7 +25,7 @@ from semrecall.tuning.front import Point, cost_estimate, pareto
 from semrecall.tuning.guard import require_effect
 from semrecall.tuning.objectives import COUNTERS, Objective, objective
 from semrecall.tuning.racing import Race, Trial
-from semrecall.tuning.ranges import Setting
+from semrecall.tuning.ranges import Setting, ranges_of
 from semrecall.tuning.result import Choice, Tuning
 from semrecall.tuning.searchers import rank
 from semrecall.tuning.target import Estimate, Target, estimate
@@ -98,7 +98,8 @@ def tune(
     wanted = Target.read(target)
     shown = _measures(wanted, measures, against)
     systems = ready(system, base, space, build)
-    branches = branches_of(systems, search, build)
+    samples = {name: _sample(one, base, space, build) for name, one in systems.items()}
+    branches = branches_of(samples, search, build)
     evaluator = Evaluator(
         queries, shown, truth=truth, judgments=judgments, base=base, query_ids=query_ids, k=k,
         filters=filters, texts=texts, no_relevant=no_relevant,
@@ -106,7 +107,9 @@ def tune(
     development, held_out = _parts(evaluator, split, dev, seed)
     kept = Trials(store, _identity(evaluator, systems, base))
     try:
-        minimized = _minimized(minimize, evaluator, systems)
+        minimized = _minimized(minimize, evaluator, samples)
+        # What was built to be looked at goes before others are built.
+        del samples
         plan = Plan(branches, searcher, trials, builds, seed, minimized.timed)
         race = Race(
             evaluator, systems, wanted, minimized, kept, development,
@@ -409,6 +412,20 @@ def _built(
             hint="space=..., --space: ip, cosine or l2",
         )
     return system.build(vectors_of(base), space or system.space, **knobs)
+
+
+def _sample(
+    system: System, base: Any, space: str | Space | None, build: Mapping[str, Any] | None
+) -> System:
+    """The system, or, where only a built one knows its search knobs, a build that tells them.
+
+    It has the highest values of the build knobs, so that what depends on them goes furthest.
+    """
+    names = {knob.name for knob in system.knobs if knob.kind == "build"}
+    own = {name: value for name, value in (build or {}).items() if name in names}
+    if not own or system.built or any(knob.kind == "search" for knob in system.knobs):
+        return system
+    return _built(system, base, space, {r.name: r.high for r in ranges_of(system, "build", own)})
 
 
 def _resumable(stop: BaseException, kept: Trials) -> Stopped:
