@@ -79,6 +79,30 @@ def test_shell(tmp_path: Path) -> None:
     assert (tmp_path / "report.html").stat().st_size > 10_000
 
 
+def test_tuning(tmp_path: Path) -> None:
+    pytest.importorskip("faiss", reason="needs faiss")
+    rng = np.random.default_rng(0)
+    base = rng.standard_normal((4000, 32), dtype=np.float32)
+    queries = rng.standard_normal((120, 32), dtype=np.float32)
+    np.save(tmp_path / "base.npy", base)
+    np.save(tmp_path / "queries.npy", queries)
+    truth = sr.truth(base, queries, k=10, space="ip")
+    sr.write(truth, tmp_path / "truth.parquet")
+    rows = [
+        {"query_id": q, "doc_id": int(d), "grade": int(rank < 3)}
+        for q, row in enumerate(truth.ids)
+        for rank, d in enumerate(row[:10])
+    ]
+    (tmp_path / "labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    session = next(b for b in blocks("console") if "semrecall tune" in b)
+    tune, sweep = commands_of(session)
+    # Whether the target is met on the queries held out, too, is for the data to say.
+    said = run(tune, tmp_path, allowed=(0, 1))
+    assert "set_index_parameter(index, 'nprobe'" in said
+    assert "same quality: srecall@10" in said
+    assert "at recall@10 0.95:" in run(sweep, tmp_path)
+
+
 def test_judging(tmp_path: Path) -> None:
     for extra in ("aiohttp", "faiss"):
         pytest.importorskip(extra, reason=f"needs {extra}")
