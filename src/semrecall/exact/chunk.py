@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from semrecall.exact.filters import Filter
-from semrecall.exact.screen import Block, Screen
+from semrecall.exact.pruned import Shortcut
+from semrecall.exact.screen import Block, Screen, rounded_down
 from semrecall.exact.settle import (
     PAIRS_AT_ONCE,
     Best,
@@ -19,6 +19,7 @@ from semrecall.exact.settle import (
     merge,
     shorten,
 )
+from semrecall.exact.survivors import Survivors, TooMany
 from semrecall.space import Space
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Search(Protocol):
     usable_queries: NDArray[Any]
     row_ids: Ids | None
     most_ties: int
+    shortcut: Shortcut
 
     def map(self, task: Callable[[Any], Any], items: list[Any]) -> Iterator[Any]:
         """Results in order, computed on every core."""
@@ -54,19 +56,6 @@ class Search(Protocol):
 
     def report(self, start: int, rows: int, tile: slice, share: float) -> None:
         """Tell how far the search is."""
-
-
-class TooMany(Exception):
-    """More survivors than memory allows: the chunk or the tile must be smaller."""
-
-
-@dataclass
-class Survivors:
-    """Survivors of one product: query numbers within the tile, row numbers, screen scores."""
-
-    query: NDArray[np.uint16]
-    row: NDArray[np.int64]
-    score: NDArray[Any]
 
 
 class ChunkPass:
@@ -98,22 +87,40 @@ class ChunkPass:
     def run(self) -> None:
         """Screen, verify, settle."""
         before = self._known()
-        threshold = np.maximum(before, self._guess(before))
-        found = self._screen(np.arange(len(self.queries)), threshold)
+        found, guess, known = self._found(before, np.maximum(before, self._guess(before)))
         error = self.screen.error(self.norm)
-        above = found.query[found.score >= (threshold + error)[found.query]]
+        above = found.query[found.score >= (guess + error)[found.query]]
         sure = np.bincount(above, minlength=len(self.queries))
-        failed = np.flatnonzero((sure < self._possible()) & (threshold > before))
+        failed = np.flatnonzero((sure < self._possible()) & (guess > known))
         if len(failed):
-            again = self._screen(failed, np.maximum(before[failed], self._certain(failed)))
-            stays = ~np.isin(found.query, failed)
-            found = Survivors(
-                np.concatenate([found.query[stays], again.query]),
-                np.concatenate([found.row[stays], again.row]),
-                np.concatenate([found.score[stays], again.score]),
-            )
+            again = self._screen(failed, np.maximum(known[failed], self._certain(failed)))
+            found = Survivors.joined([found.where(~np.isin(found.query, failed)), again])
         self._settle(found, before)
         self.search.norm = max(self.search.norm, self.norm)
+
+    def _found(
+        self, before: NDArray[np.float64], guess: NDArray[np.float64]
+    ) -> tuple[Survivors, NDArray[np.float64], NDArray[np.float64]]:
+        """Survivors, the thresholds guessed, and those that the k-th neighbours surely reach."""
+        pruned = None
+        if self.search.filter is None and self.screen.dtype == np.float32:
+            pruned = self.search.shortcut.over(self, before)
+        if pruned is None:
+            return self._screen(np.arange(len(self.queries)), guess), guess, before
+        found, guess, sure = pruned.run(guess)
+        return found, guess, np.maximum(before, sure)
+
+    def map(self, task: Callable[[Any], Any], items: list[Any]) -> Iterator[Any]:
+        """Results in order, computed on every core."""
+        return self.search.map(task, items)
+
+    def note(self, block: Block) -> None:
+        """Remember rows of the chunk without a score."""
+        self.search.note(self.start, block)
+
+    def report(self, share: float) -> None:
+        """Tell how far the pass is."""
+        self.search.report(self.start, len(self.chunk), self.tile, share)
 
     def _sample_rows(self) -> NDArray[np.int64]:
         n = len(self.chunk)
@@ -155,11 +162,11 @@ class ChunkPass:
             share = eligible / np.maximum(counts, 1)
         expected = np.broadcast_to(self.k * share, eligible.shape)
         rank = np.ceil(expected + 4 * np.sqrt(expected) + 2).astype(np.int64)
-        return self._ranked(np.arange(len(self.queries)), rank)
+        return self.ranked(np.arange(len(self.queries)), rank)
 
     def _certain(self, which: NDArray[np.int64]) -> NDArray[np.float64]:
         """A threshold that the k-th neighbour surely reaches: the k-th of the sample does."""
-        values = self._ranked(which, np.full(len(which), self.k))
+        values = self.ranked(which, np.full(len(which), self.k))
         return values - self.screen.part(which).error(self.sample_block.norm)
 
     @cached_property
@@ -172,7 +179,7 @@ class ChunkPass:
         rows = self.start + self.sample_rows
         return self.search.filter.mask_of_rows(self.numbers[which], rows)
 
-    def _ranked(self, which: NDArray[np.int64], rank: NDArray[np.int64]) -> NDArray[np.float64]:
+    def ranked(self, which: NDArray[np.int64], rank: NDArray[np.int64]) -> NDArray[np.float64]:
         """Screen score of the sample row at a rank (from 1) per query; -inf beyond the last."""
         size = len(self.sample)
         block = self.sample_block
@@ -214,7 +221,7 @@ class ChunkPass:
             if len(block.unusable):
                 scores[:, block.unusable] = -np.inf
             limit = threshold[group] - screen.part(group).error(block.norm)
-            np.greater_equal(scores, _rounded_down(limit, screen.dtype)[:, None], out=mask)
+            np.greater_equal(scores, rounded_down(limit, screen.dtype)[:, None], out=mask)
             start = self.start + low
             if self.search.filter is not None:
                 numbers = self.numbers[which[group]]
@@ -232,7 +239,7 @@ class ChunkPass:
         for number, ((low, group), (block, survivors)) in enumerate(
             zip(tasks, products, strict=True)
         ):
-            self.search.report(self.start, len(self.chunk), self.tile, number / len(tasks))
+            self.report(number / len(tasks))
             self.norm = max(self.norm, block.norm)
             if group.start == 0:
                 self.search.note(self.start + low, block)
@@ -240,11 +247,7 @@ class ChunkPass:
             held += len(survivors.row)
             if held > self.most:
                 raise TooMany
-        return Survivors(
-            np.concatenate([f.query for f in found]),
-            np.concatenate([f.row for f in found]),
-            np.concatenate([f.score for f in found]),
-        )
+        return Survivors.joined(found)
 
     def _settle(self, found: Survivors, before: NDArray[np.float64]) -> None:
         """Score the survivors in float64 and merge them with the best so far."""
@@ -286,11 +289,3 @@ class ChunkPass:
         step = max(1, min(64, PAIRS_AT_ONCE // self.k))
         for _ in search.map(settle, [range(i, min(i + step, m)) for i in range(0, m, step)]):
             pass
-
-
-def _rounded_down(values: NDArray[np.float64], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Values as `dtype`, never larger, and finite, so that -inf marks a row as out."""
-    low = float(np.finfo(dtype).min)
-    with np.errstate(over="ignore"):
-        down: NDArray[Any] = np.nextafter(np.maximum(values, low).astype(dtype), dtype.type(low))
-    return down

@@ -25,7 +25,7 @@ from semrecall.space import Space, exact_norms
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Block", "OutOfRange", "Screen"]
+__all__ = ["Block", "OutOfRange", "Screen", "rounded_down"]
 
 #: Squared norms outside this range could overflow or underflow in float32.
 _SAFE = {np.dtype(np.float32): (1e-25, 1e35), np.dtype(np.float64): (1e-280, 1e300)}
@@ -89,6 +89,16 @@ class Screen:
         # One per cent and ten terms more than the analysis asks for: they cover the roundings
         # of inputs, norms and limits, and those of the float64 scores that settle the order.
         self._gamma = 1.01 * (dimension + 10) * float(np.finfo(dtype).eps) / 2
+
+    @property
+    def moves(self) -> bool:
+        """Whether vectors are moved, and rows have one more entry that is added to the product."""
+        return self._centre is not None
+
+    @property
+    def lengths(self) -> NDArray[np.float64]:
+        """The lengths (m,) of the rows of `left`, without the column of ones."""
+        return self._norms if self.moves else np.ones(len(self._norms))
 
     def block(self, rows: NDArray[Any]) -> Block:
         """Make base rows (b, d) ready. Raises OutOfRange."""
@@ -170,3 +180,11 @@ class Screen:
         other.__dict__.update(self.__dict__)
         other.left, other._norms = self.left[rows], self._norms[rows]
         return other
+
+
+def rounded_down(values: NDArray[np.float64], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Values as `dtype`, never larger, and finite, so that -inf marks a row as out."""
+    low = float(np.finfo(dtype).min)
+    with np.errstate(over="ignore"):
+        down: NDArray[Any] = np.nextafter(np.maximum(values, low).astype(dtype), dtype.type(low))
+    return down

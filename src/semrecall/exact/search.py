@@ -28,6 +28,7 @@ from semrecall.data.vectors import Fingerprint, identity_of
 from semrecall.errors import InputError, MismatchError, SemrecallWarning
 from semrecall.exact.chunk import ChunkPass, TooMany
 from semrecall.exact.filters import Filter
+from semrecall.exact.pruned import Shortcut
 from semrecall.exact.screen import Block, OutOfRange
 from semrecall.exact.settle import EMPTY, Best
 from semrecall.space import Space, space
@@ -158,6 +159,7 @@ class _Search:
         self._zero_rows: list[int] = []
         self.row_ids = self.base.given_ids
         self.most_ties = max(1000, 10 * self.k)
+        self.shortcut = Shortcut(len(self.usable), self.threads)
         printer = Fingerprint(self.base.dtype, self.base.dimension)
         rows = 0
         with _one_blas_thread(), ThreadPoolExecutor(self.threads) as self._pool:
