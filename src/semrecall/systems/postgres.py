@@ -173,6 +173,8 @@ class Postgres:
             "refused": "is the server running, and is this its port?",
             "No such file": "is the server running? For TCP name a host: pgvector://HOST/DATABASE",
             "starting up": "try again in a moment",
+            "shutting down": "is the server running? It was just ending",
+            "closed the connection": "is the server running? It was just ending, or let nobody in",
             "timeout": "is the address right, and is a firewall in between?",
         }
         hint = next((said for part, said in hints.items() if part in text), None)
