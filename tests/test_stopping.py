@@ -114,12 +114,12 @@ def test_features_by_hand(strings):
     # Next centroid 0.5 against 0.4, and 0.9 against 0.5, by the best, 0.8.
     assert one == pytest.approx(
         {"best": 0.8, "kth": 0.4, "gap": 0, "filled": 2 / 3, "changed": 2 / 3, "calm": 0,
-         "next": 0.125, "fallen": 0.5, "lists": 0.25, "vectors": 0.1}
+         "next": 0.125, "fallen": 0.5, "lists": 1, "vectors": 10}
     )  # fmt: skip
     # One of three is new; (0.6 - 0.4) / 0.8; (0.2 - 0.4) / 0.8; (0.9 - 0.2) / 0.8.
     assert two == pytest.approx(
         {"best": 0.8, "kth": 0.4, "gap": 0.25, "filled": 1, "changed": 1 / 3, "calm": 0,
-         "next": -0.25, "fallen": 0.875, "lists": 0.5, "vectors": 0.3}
+         "next": -0.25, "fallen": 0.875, "lists": 2, "vectors": 30}
     )  # fmt: skip
     assert three["changed"] == 0
     # Of three lists, one since something was new.
@@ -133,8 +133,7 @@ def test_distances_are_turned_and_scaled_by_the_kth():
     (one,) = looked(told, "l2", (1,))
     # (4 - 2) / 4; the next centroid is nearer than the k-th, (4 - 3) / 4; (3 - 1) / 4.
     assert (one["gap"], one["next"], one["fallen"]) == (0.5, 0.25, 0.5)
-    # The lists that are left are empty.
-    assert one["vectors"] == 1
+    assert one["vectors"] == 10
 
 
 def test_nothing_found_has_features_too():
@@ -293,6 +292,24 @@ def test_the_trial_is_a_real_search(system, learned):
         )
         for name in COSTS:
             np.testing.assert_array_equal(learned.ways[way].costs[name], getattr(cost, name))
+
+
+@pytest.mark.parametrize("factory", ["IVF24,Flat", "IVF24_HNSW4,Flat", "IVF24,SQ8"])
+def test_a_search_by_the_rule_is_what_was_calibrated(factory):
+    """The queries that calibrate, searched by the finished rule, lose what calibration says."""
+    system = sr.open_system(f"faiss?factory={factory}").build(BASE, "l2", train_rows=2000)
+    found = learn(system)
+    assert len(found.rule.lists) < len(checkpoints(LISTS))
+    rows = PART == "calibrate"
+    exact = TRUTH.select(rows)
+    run, _ = sr.search(
+        found.rule.on(system), QUERIES[rows], K, query_ids=exact.queries, repeats=1,
+        latency_queries=0,
+    )  # fmt: skip
+    quality = sr.evaluate(run, f"recall@{K}", truth=exact)[f"recall@{K}"].values
+    # A loss that comes back after the stop is counted, but not met.
+    lost = np.maximum(0.9 - quality, 0).mean()
+    assert lost == pytest.approx(found.calibration.loss, abs=1e-9 if "Flat" in factory else 3e-3)
 
 
 def test_the_fixed_number_is_the_least_with_the_same_bound(system, learned):

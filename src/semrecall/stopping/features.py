@@ -1,4 +1,4 @@
-"""What a partial result tells: numbers that do not depend on the scale of the scores."""
+"""What a partial result tells, in numbers for the model."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ FEATURES: dict[str, str] = {
     "calm": "lists visited since a result was new, of all visited",
     "next": "how much nearer the next centroid is than the k-th result",
     "fallen": "how much nearer the first centroid is than the next",
-    "lists": "lists visited, of all",
-    "vectors": "vectors compared, of all in the lists",
+    "lists": "lists visited",
+    "vectors": "vectors compared",
 }
 
 
@@ -64,8 +64,9 @@ class Watch:
             (visited - self._moved[rows]) / np.maximum(visited, 1),
             self._sign * (ahead - kth) / scale,
             self._sign * (first - ahead) / scale,
-            visited / self._rounds.limit,
-            self._work[rows, np.maximum(visited, 1) - 1] / np.maximum(self._work[rows, -1], 1),
+            # No shares of what is planned: a rule plans fewer lists than it was learned with.
+            visited,
+            self._work[rows, np.maximum(visited, 1) - 1],
         ]
         # Nothing found, or no list left: 0 stands for what is not there.
         return np.asarray(np.nan_to_num(np.stack(columns, axis=1)), dtype=np.float32)

@@ -147,8 +147,11 @@ class _Learner:
         rows = fit.features[:, :rounds].reshape(-1, fit.features.shape[2])
         reached = (short <= 0).astype(np.float64)
         trees = fit_trees(rows, reached.reshape(-1), self.seed)
-        said = trees.predict(calibrate.features[:, :rounds].reshape(-1, rows.shape[1]))
-        losses = self._shortfall(calibrate.quality[:, :rounds])
+        # Searched as the rule will search: with other lists planned, a graph over centroids can
+        # name other ones, and what the model was not calibrated on has no bound.
+        seen = trace(self.evaluator, self.system, calibrate.rows, self.lists[:rounds])
+        said = trees.predict(seen.features.reshape(-1, rows.shape[1]))
+        losses = self._shortfall(seen.quality)
         found = calibrated(said.reshape(losses.shape), losses, self.allowed, self.target.value)
         about = {
             "allowed": self.allowed, "seed": self.seed, "fitted on": len(fit),
