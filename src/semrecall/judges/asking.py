@@ -47,13 +47,17 @@ def ask(
         by_key.setdefault(key, question)
         rows.append((question.query_id, question.doc_id, question.repeat, key))
     number = ledger.enlist(judge)
+    kept = ledger.kept(number, by_key)
     if enter:
-        ledger.enter_pairs(number, rows)
+        # The pair whose text was asked was entered before it was.
+        ledger.enter_pairs(
+            number,
+            [row for row in rows if row[3] not in kept or kept[row[3]].origin != row[:2]],
+        )
     if judge.members:
         keyed = [replace(question, key=key) for key, question in by_key.items()]
         _ask_members(judge, keyed, ledger, again, enter, watch)
         return ledger.kept(number, by_key)
-    kept = ledger.kept(number, by_key)
     batched = ledger.in_batches(number)
     opened = [k for k in by_key if k not in batched and _is_open(kept.get(k), again)]
     if not opened:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -81,8 +81,7 @@ CREATE VIEW judgments AS
 """
 
 
-@dataclass(frozen=True)
-class Kept:
+class Kept(NamedTuple):
     """What the ledger holds on one key: the last final answer, and how often each status was met.
 
     origin: the pair whose text was judged; another one when texts are equal.
@@ -337,6 +336,8 @@ class Ledger:
 
     def enter_pairs(self, judge: int, rows: Sequence[tuple[Any, Any, int, bytes]]) -> None:
         """Note which key answers which (query id, document id, repeat); known rows stay."""
+        if not rows:
+            return
         with self._reading() as run:
             known = set(
                 run("SELECT query_id, doc_id, repeat, key FROM pairs WHERE judge=?", (judge,))
