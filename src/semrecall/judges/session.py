@@ -104,6 +104,7 @@ class Session:
             random=self._random,
         )
         self._probe = asyncio.Lock()
+        self._reading = asyncio.Lock()
         self._settled = asyncio.Event()
         self._ended: SemrecallError | None = None
         self._taken = False  # whether the endpoint took any request of this run
@@ -393,6 +394,10 @@ class Session:
                 judge.budget.settle(reserved, cost)
                 self._settled.set()
             self._leave(ticket, heard)
+        # Of replies that come together one is read at each turn of the loop, so that the calls
+        # made in their place go out early and spread.
+        async with self._reading:
+            await asyncio.sleep(0)
         said = _Said(came, manner.form, cost, shown)
         return said, self._learn(said, manner)
 
