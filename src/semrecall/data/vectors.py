@@ -223,6 +223,15 @@ class Fingerprint:
             self._hash.update(_row_bytes(block[row - start]))
         self._last, self._rows = np.array(block[-1]), stop
 
+    @staticmethod
+    def positions(start: int, stop: int) -> NDArray[np.int64]:
+        """Numbers of the rows from start to stop that matter: the sampled ones and the last.
+
+        A fingerprint that was given just these rows, in order, is that of all of them.
+        """
+        points = _sample_points(stop)
+        return np.union1d(points[points >= start], np.arange(max(start, stop - 1), stop))
+
     def hexdigest(self) -> str:
         """The hash, 32 hexadecimal digits."""
         final = self._hash.copy()

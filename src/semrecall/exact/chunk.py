@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,6 +16,7 @@ from semrecall.exact.screen import Block, Screen, rounded_down
 from semrecall.exact.settle import (
     PAIRS_AT_ONCE,
     Best,
+    RowIds,
     exact_pair_scores,
     merge,
     shorten,
@@ -24,8 +26,6 @@ from semrecall.space import Space
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from semrecall.data import Ids
 
 __all__ = ["ChunkPass", "TooMany"]
 
@@ -44,7 +44,7 @@ class Search(Protocol):
     best: list[Best]
     usable: NDArray[np.int64]
     usable_queries: NDArray[Any]
-    row_ids: Ids | None
+    row_ids: RowIds | None
     most_ties: int
     shortcut: Shortcut
 
@@ -56,6 +56,9 @@ class Search(Protocol):
 
     def report(self, start: int, rows: int, tile: slice, share: float) -> None:
         """Tell how far the search is."""
+
+    def timed(self, part: str) -> AbstractContextManager[None]:
+        """Add the time until the end to what was spent on a part of the work."""
 
 
 class ChunkPass:
@@ -87,15 +90,17 @@ class ChunkPass:
     def run(self) -> None:
         """Screen, verify, settle."""
         before = self._known()
-        found, guess, known = self._found(before, np.maximum(before, self._guess(before)))
-        error = self.screen.error(self.norm)
-        above = found.query[found.score >= (guess + error)[found.query]]
-        sure = np.bincount(above, minlength=len(self.queries))
-        failed = np.flatnonzero((sure < self._possible()) & (guess > known))
-        if len(failed):
-            again = self._screen(failed, np.maximum(known[failed], self._certain(failed)))
-            found = Survivors.joined([found.where(~np.isin(found.query, failed)), again])
-        self._settle(found, before)
+        with self.search.timed("screening"):
+            found, guess, known = self._found(before, np.maximum(before, self._guess(before)))
+            error = self.screen.error(self.norm)
+            above = found.query[found.score >= (guess + error)[found.query]]
+            sure = np.bincount(above, minlength=len(self.queries))
+            failed = np.flatnonzero((sure < self._possible()) & (guess > known))
+            if len(failed):
+                again = self._screen(failed, np.maximum(known[failed], self._certain(failed)))
+                found = Survivors.joined([found.where(~np.isin(found.query, failed)), again])
+        with self.search.timed("settling"):
+            self._settle(found, before)
         self.search.norm = max(self.search.norm, self.norm)
 
     def _found(

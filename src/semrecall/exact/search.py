@@ -14,38 +14,44 @@ Guesses, blocks and threads decide how much work is done, never what comes out.
 from __future__ import annotations
 
 import os
-import warnings
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from semrecall.data import Ids, Run, Vectors
-from semrecall.data.vectors import Fingerprint, identity_of
-from semrecall.errors import InputError, MismatchError, SemrecallWarning
+from semrecall.data import Run, Vectors
+from semrecall.errors import InputError, MismatchError
+from semrecall.exact.answer import BAD_QUERY, ZERO_QUERY, Answer, Sample, as_run
 from semrecall.exact.chunk import ChunkPass, TooMany
 from semrecall.exact.filters import Filter
+from semrecall.exact.merge import flattened
 from semrecall.exact.pruned import Shortcut
 from semrecall.exact.screen import Block, OutOfRange
-from semrecall.exact.settle import EMPTY, Best
+from semrecall.exact.settle import EMPTY, Best, RowIds, most_ties
 from semrecall.space import Space, space
-from semrecall.text import plural
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Progress", "query_reasons", "search", "workers"]
+__all__ = [
+    "Progress",
+    "Scan",
+    "chunk_rows",
+    "machine_memory",
+    "query_reasons",
+    "search",
+    "workers",
+]
 
 #: Called with rows done and rows in all (None while it is not known).
 Progress = Callable[[float, "int | None"], None]
 
 _TILE = 2048  # queries that share one pass over a chunk
 _CHUNK = 1 << 20  # rows settled at a time, where memory allows
-_BAD = "NaN or infinite query vector"
-_ZERO = "zero query vector"
+_NO_ROWS = np.empty(0, dtype=np.int64)
 
 
 def search(
@@ -84,13 +90,35 @@ def search(
             f"base vectors have {base.dimension} dimensions, queries {queries.dimension}",
             hint="were both made by the same model, and are these the right two files?",
         )
-    job = _Search(geometry, base, queries, int(k), Filter.of(allowed, base, queries))
-    job.memory = memory if memory is not None else _machine_memory() // 4
-    job.threads = threads or workers()
-    job.progress = progress or (lambda done, total: None)
-    if job.memory < 1 << 20:
-        raise InputError(f"memory is {job.memory:,} bytes; expected at least 1 MiB")
-    return job.run()
+    filtered = Filter.of(allowed, base, queries)
+    reasons = query_reasons(queries.require_matrix(), geometry)
+    rows = 0
+    with Scan(
+        geometry,
+        queries.require_matrix()[np.flatnonzero([not r for r in reasons])],
+        int(k),
+        allowed=filtered,
+        query_numbers=np.flatnonzero([not r for r in reasons]),
+        memory=memory,
+        threads=threads,
+        progress=progress,
+        length=base.length,
+    ) as scan:
+        for start, chunk in _chunks(base, scan.memory):
+            scan.over(start, chunk, base.given_ids)
+            rows = start + len(chunk)
+            base.release()
+        answer = scan.answer()
+    return as_run(
+        answer,
+        space=geometry,
+        k=int(k),
+        base=base,
+        rows=rows,
+        queries=queries,
+        reasons=reasons,
+        allowed=filtered,
+    )
 
 
 def query_reasons(queries: NDArray[Any], space: Space) -> list[str]:
@@ -100,7 +128,7 @@ def query_reasons(queries: NDArray[Any], space: Space) -> list[str]:
     if space.name != "l2":
         directed = np.asarray(queries.any(axis=1))
     return [
-        _BAD if not f else _ZERO if not d else ""
+        BAD_QUERY if not f else ZERO_QUERY if not d else ""
         for f, d in zip(finite.tolist(), directed.tolist(), strict=True)
     ]
 
@@ -116,7 +144,7 @@ def workers() -> int:
     return os.cpu_count() or 1
 
 
-def _machine_memory() -> int:
+def machine_memory() -> int:
     """Bytes this process may use: the machine's memory, or less where a container sets a limit."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -133,79 +161,140 @@ def _machine_memory() -> int:
     return total
 
 
-@dataclass
-class _Search:
-    """One search under way: what the chunks have in common, and the best so far."""
-
-    space: Space
-    base: Vectors
-    queries: Vectors
-    k: int
-    filter: Filter | None
-    memory: int = 0
-    threads: int = 1
-    progress: Progress = field(default=lambda done, total: None)
-    norm: float = 0.0  # the largest among the rows seen so far
-    done: float = 0.0
-
-    def run(self) -> Run:
-        """Go over the base once and put the answer together."""
-        matrix = self.queries.require_matrix()
-        self._reasons = query_reasons(matrix, self.space)
-        self.usable = np.flatnonzero([not r for r in self._reasons])
-        self.usable_queries = matrix[self.usable]
-        self.best: list[Best] = [EMPTY] * len(self.usable)
-        self._left_out: list[int] = []
-        self._zero_rows: list[int] = []
-        self.row_ids = self.base.given_ids
-        self.most_ties = max(1000, 10 * self.k)
-        self.shortcut = Shortcut(len(self.usable), self.threads)
-        printer = Fingerprint(self.base.dtype, self.base.dimension)
-        rows = 0
-        with _one_blas_thread(), ThreadPoolExecutor(self.threads) as self._pool:
-            try:
-                for start, chunk in self._chunks():
-                    printer.add(start, chunk)
-                    self._over_chunk(start, chunk)
-                    rows = start + len(chunk)
-                    self.base.release()
-            except BaseException:
-                self._pool.shutdown(wait=True, cancel_futures=True)
-                raise
-        return self._finished(rows, printer.hexdigest())
-
-    def _chunks(self) -> Iterator[tuple[int, NDArray[Any]]]:
-        """The base in chunks that fit the memory; small blocks of a stream are put together."""
-        row_bytes = self.base.dimension * (self.base.dtype.itemsize + 8)
-        rows = int(min(_CHUNK, max(1024, self.memory // 2 // row_bytes)))
-        if self.base.matrix is not None:
-            yield from self.base.blocks(rows)
-            return
-        waiting: list[NDArray[Any]] = []
-        first = held = 0
-        for start, block in self.base.blocks(rows):
-            if held + len(block) > rows:
-                yield first, np.concatenate(waiting)
-                waiting, first, held = [], start, 0
-            # A source may use one buffer for all its blocks.
-            waiting.append(np.array(block))
-            held += len(block)
-        if waiting:
+def _chunks(base: Vectors, memory: int) -> Iterator[tuple[int, NDArray[Any]]]:
+    """The base in chunks that fit the memory; small blocks of a stream are put together."""
+    rows = chunk_rows(base.dimension, base.dtype, memory)
+    if base.matrix is not None:
+        yield from base.blocks(rows)
+        return
+    waiting: list[NDArray[Any]] = []
+    first = held = 0
+    for start, block in base.blocks(rows):
+        if held + len(block) > rows:
             yield first, np.concatenate(waiting)
+            waiting, first, held = [], start, 0
+        # A source may use one buffer for all its blocks.
+        waiting.append(np.array(block))
+        held += len(block)
+    if waiting:
+        yield first, np.concatenate(waiting)
 
-    def _over_chunk(self, start: int, chunk: NDArray[Any]) -> None:
-        if len(chunk) == 0:
+
+def chunk_rows(dimension: int, dtype: np.dtype[Any], memory: int, copies: int = 1) -> int:
+    """Rows of a chunk, of which `copies` are held at a time, that fit the memory of a search."""
+    row_bytes = dimension * (copies * dtype.itemsize + 8)
+    return int(min(_CHUNK, max(1024, memory // 2 // row_bytes)))
+
+
+class Scan:
+    """A search under way over blocks of a base: what they have in common, and the best so far.
+
+    queries (m, d): each with a direction. query_numbers (m,): what `allowed` knows them by.
+    length: rows in all, for `progress`. Used as a context: the work is done by a pool of threads.
+    Raises InputError for less memory than 1 MiB.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        queries: NDArray[Any],
+        k: int,
+        *,
+        allowed: Filter | None = None,
+        query_numbers: NDArray[np.int64] | None = None,
+        memory: int | None = None,
+        threads: int | None = None,
+        progress: Progress | None = None,
+        length: int | None = None,
+    ) -> None:
+        self.space, self.usable_queries, self.k, self.filter = space, queries, k, allowed
+        self.usable = np.arange(len(queries)) if query_numbers is None else query_numbers
+        self.memory = memory if memory is not None else machine_memory() // 4
+        self.threads = threads or workers()
+        if self.memory < 1 << 20:
+            raise InputError(f"memory is {self.memory:,} bytes; expected at least 1 MiB")
+        self.progress = progress or (lambda done, total: None)
+        self.norm = 0.0  # the largest among the rows seen so far
+        self.best: list[Best] = [EMPTY] * len(queries)
+        self.row_ids: RowIds | None = None
+        self.most_ties = most_ties(k)
+        self.shortcut = Shortcut(len(queries), self.threads)
+        self._length, self._done = length, 0.0
+        self._rows: dict[str, list[NDArray[np.int64]]] = {"left out": [], "zero": []}
+        self._samples: list[Sample] = []
+        self._seconds: dict[str, float] = {}
+
+    def __enter__(self) -> Scan:
+        import threadpoolctl
+
+        # Products run beside each other, one on each core, so each needs one thread only.
+        self._limits = threadpoolctl.threadpool_limits(limits=1, user_api="blas")
+        self._pool = ThreadPoolExecutor(self.threads)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._limits.restore_original_limits()
+
+    def over(self, start: int, block: NDArray[Any], row_ids: RowIds | None = None) -> None:
+        """Go over the next rows, the first of which has number `start`.
+
+        row_ids: ids by row number, of these rows and those found before; None where row numbers
+        are the ids. An exception leaves the scan unfit to go on.
+        """
+        if len(block) == 0:
             return
+        self.row_ids = row_ids
+        self._samples.append(Sample.of(start, block))
         if len(self.usable) == 0:
-            self._note_rows(start, chunk)
-            return
+            self._note_rows(start, block)
         for low in range(0, len(self.usable), _TILE):
             tile = slice(low, min(low + _TILE, len(self.usable)))
             try:
-                self._over_tile(start, chunk, tile, np.dtype(np.float32))
+                self._over_tile(start, block, tile, np.dtype(np.float32))
             except OutOfRange:
-                self._over_tile_in_float64(start, chunk, tile)
-            self.report(start, len(chunk), tile, 1.0)
+                self._over_tile_in_float64(start, block, tile)
+            self.report(start, len(block), tile, 1.0)
+
+    def answer(self) -> Answer:
+        """What was found so far; the next `over` changes nothing in it."""
+        offsets, rows, scores, cut = flattened(self.best)
+        # Many tiles note the same rows.
+        left_out, zero = (np.unique(np.concatenate([_NO_ROWS, *n])) for n in self._rows.values())
+        self._rows = {"left out": [left_out], "zero": [zero]}
+        self._samples = [Sample.joined(self._samples)] if self._samples else []
+        return Answer(
+            offsets=offsets,
+            rows=rows,
+            scores=scores,
+            order=None,
+            cut=cut,
+            norm=self.norm,
+            left_out=left_out,
+            zero=zero,
+            sample=self._samples[0] if self._samples else Sample(_NO_ROWS, self._no_values),
+            seconds=dict(self._seconds),
+        )
+
+    def take(self, answer: Answer) -> None:
+        """Go on from an answer over other rows."""
+        self.best, self.norm = answer.best, max(self.norm, answer.norm)
+        self._rows = {"left out": [answer.left_out], "zero": [answer.zero]}
+        self._samples, self._seconds = [answer.sample], dict(answer.seconds)
+
+    @contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        """Add the time until the end to what was spent on a part of the work."""
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = self._seconds.get(part, 0.0)
+            self._seconds[part] = spent + time.perf_counter() - begun
+
+    @property
+    def _no_values(self) -> NDArray[Any]:
+        return np.empty((0, self.usable_queries.shape[1]))
 
     def _over_tile_in_float64(self, start: int, chunk: NDArray[Any], tile: slice) -> None:
         try:
@@ -222,21 +311,22 @@ class _Search:
         queries = (tile.start + share * (tile.stop - tile.start)) / len(self.usable)
         done = start + queries * rows
         # A screen that is repeated for a few queries does not turn the bar back.
-        if done > self.done:
-            self.done = done
-            self.progress(done, self.base.length)
+        if done > self._done:
+            self._done = done
+            self.progress(done, self._length)
 
     def note(self, start: int, block: Block) -> None:
         """Remember rows without a score."""
-        zero = set(block.zero.tolist())
-        self._zero_rows += [start + i for i in zero]
-        self._left_out += [start + i for i in block.unusable.tolist() if i not in zero]
+        bad = np.setdiff1d(block.unusable, block.zero)
+        for kind, rows in (("left out", bad), ("zero", block.zero)):
+            if len(rows):
+                self._rows[kind].append(start + rows)
 
     def _note_rows(self, start: int, chunk: NDArray[Any]) -> None:
-        bad = ~np.isfinite(chunk).all(axis=1)
-        self._left_out += (start + np.flatnonzero(bad)).tolist()
+        bad = np.flatnonzero(~np.isfinite(chunk).all(axis=1))
+        self._rows["left out"].append(start + bad)
         if self.space.name == "cosine":
-            self._zero_rows += (start + np.flatnonzero(~chunk.any(axis=1))).tolist()
+            self._rows["zero"].append(start + np.flatnonzero(~chunk.any(axis=1)))
 
     def _over_tile(
         self, start: int, chunk: NDArray[Any], tile: slice, dtype: np.dtype[Any]
@@ -269,87 +359,3 @@ class _Search:
             futures[position] = None  # type: ignore[call-overload]
             if position + ahead < len(items):
                 futures.append(self._pool.submit(task, items[position + ahead]))
-
-    def _finished(self, rows: int, fingerprint: str) -> Run:
-        zero = np.array(sorted(set(self._zero_rows)), dtype=np.int64)
-        empty = [EMPTY] * len(self.queries)
-        for query, best in zip(self.usable.tolist(), self.best, strict=True):
-            empty[query] = best
-            if len(zero) and len(best.rows) < self.k:
-                empty[query] = self._with_zero_rows(query, best, zero)
-        row_ids = self.base.ids if self.base.length is not None else None
-        if row_ids is None:
-            row_ids = Ids(np.arange(rows, dtype=np.int64))
-        flat = np.concatenate([b.rows for b in empty]) if empty else np.empty(0, dtype=np.int64)
-        lengths = [len(b.rows) for b in empty]
-        self._warn(len(zero), sum(b.cut for b in empty))
-        return Run(
-            queries=self.queries.ids,
-            documents=row_ids[flat],
-            offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-            flat_scores=np.concatenate([b.scores for b in empty]) if empty else np.empty(0),
-            space=self.space,
-            k=self.k,
-            name="exact",
-            scores_by="exact",
-            reasons=tuple(self._reasons) if any(self._reasons) else (),
-            identity=self._identity(rows, fingerprint),
-        )
-
-    def _with_zero_rows(self, query: int, best: Best, zero: NDArray[np.int64]) -> Best:
-        """Rows without a direction fill up a row that would be shorter than k, without scores."""
-        may = zero if self.filter is None else zero[self.filter.allows(query, zero)]
-        if self.row_ids is not None:
-            may = may[np.argsort(self.row_ids[may].array(), kind="stable")]
-        more = may[: self.k - len(best.rows)]
-        return Best(
-            np.concatenate([best.rows, more]),
-            np.concatenate([best.scores, np.full(len(more), np.nan)]),
-        )
-
-    def _identity(self, rows: int, fingerprint: str) -> dict[str, Any]:
-        from importlib.metadata import version
-
-        return {
-            "space": self.space.name,
-            "k": self.k,
-            "base": identity_of(self.base, rows, fingerprint),
-            "queries": identity_of(self.queries, len(self.queries), self.queries.fingerprint),
-            "filter": None if self.filter is None else self.filter.fingerprint,
-            "left_out_rows": len(set(self._left_out)),
-            "zero_rows": len(set(self._zero_rows)),
-            "semrecall": version("semrecall"),
-        }
-
-    def _warn(self, zero_rows: int, cut: int) -> None:
-        bad = sorted(set(self._left_out))
-        if bad:
-            shown = ", ".join(map(str, bad[:5])) + (", ..." if len(bad) > 5 else "")
-            _say(f"{plural(len(bad), 'base row')} left out, with NaN or infinity: {shown}")
-        if zero_rows:
-            counted = plural(zero_rows, "base row")
-            _say(f"{counted} without a score: zero vectors have none under cosine")
-        for reason in (_BAD, _ZERO):
-            rows = [i for i, r in enumerate(self._reasons) if r == reason]
-            if rows:
-                shown = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
-                counted = plural(len(rows), "query", "queries")
-                _say(f"{counted} without neighbours ({reason}): {shown}")
-        if cut:
-            _say(
-                f"{plural(cut, 'query', 'queries')} with more than {self.most_ties:,} ties with "
-                f"neighbour {self.k}; the rest of the ties, by id, are not in the truth"
-            )
-
-
-def _say(message: str) -> None:
-    warnings.warn(message, SemrecallWarning, stacklevel=5)
-
-
-@contextmanager
-def _one_blas_thread() -> Iterator[None]:
-    """Products run beside each other, one on each core, so each needs one thread only."""
-    import threadpoolctl
-
-    with threadpoolctl.threadpool_limits(limits=1, user_api="blas"):
-        yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -12,9 +12,7 @@ from semrecall.space import Space, exact_norms
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from semrecall.data import Ids
-
-__all__ = ["Best", "exact_pair_scores", "merge", "shorten"]
+__all__ = ["EMPTY", "Best", "RowIds", "exact_pair_scores", "merge", "most_ties", "shorten"]
 
 #: Large enough that threads do not wait for each other, small enough for the cache.
 PAIRS_AT_ONCE = 1024
@@ -33,6 +31,18 @@ class Best:
 
 
 EMPTY = Best(np.empty(0, dtype=np.int64), np.empty(0))
+
+
+class RowIds(Protocol):
+    """Ids by row number, of all rows or of those that will be asked for."""
+
+    def __getitem__(self, rows: Any, /) -> Any:
+        """The Ids of these rows (m,)."""
+
+
+def most_ties(k: int) -> int:
+    """So many results beyond the k-th are kept at most."""
+    return max(1000, 10 * k)
 
 
 def exact_pair_scores(
@@ -63,13 +73,14 @@ def merge(
     scores: NDArray[np.float64],
     k: int,
     most_ties: int,
-    row_ids: Ids | None,
+    row_ids: RowIds | None,
 ) -> Best:
     """The best k of `best` and new scored rows, and the ties with the k-th.
 
     Order: nearest first, then id ascending (`row_ids` are the ids by row number; None where row
     numbers are the ids). At most `most_ties` results beyond k are kept.
     """
+    last = best.scores[-1] if best.cut else None
     if len(best.rows):
         rows = np.concatenate([best.rows, rows])
         scores = np.concatenate([best.scores, scores])
@@ -82,9 +93,11 @@ def merge(
     ordered = key[order]
     if bool((ordered[1:] == ordered[:-1]).any()):
         order = np.lexsort((rows if row_ids is None else row_ids[rows].array(), key))
-    cut = best.cut or len(order) > k + most_ties
+    more = len(order) > k + most_ties
     order = order[: k + most_ties]
-    return Best(rows[order], scores[order], cut)
+    scores = scores[order]
+    # Ties that were left out matter only while they still tie with the k-th.
+    return Best(rows[order], scores, more or (last is not None and bool(scores[k - 1] == last)))
 
 
 def shorten(screen_scores: NDArray[Any], error: float, floor: float, k: int) -> NDArray[np.bool_]:
