@@ -29,6 +29,7 @@ OPTIONAL = {
     "faiss",
     "h5py",
     "matplotlib",
+    "numba",
     "optuna",
     "pandas",
     "polars",

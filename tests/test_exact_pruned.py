@@ -17,7 +17,7 @@ from test_exact import SPACES, assert_equal, quiet, slow
 
 from semrecall.data import Run, Vectors
 from semrecall.errors import SemrecallWarning
-from semrecall.exact import costs, pruned, search
+from semrecall.exact import chunk, costs, pruned, search
 from semrecall.exact.costs import Costs, candidate_widths, chosen_widths, worth_a_look
 from semrecall.exact.reduce import Basis, Reduced, principal
 from semrecall.exact.screen import Screen
@@ -172,6 +172,7 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         ready.append(widths[-1])
         return widths
 
+    monkeypatch.setattr(chunk, "fused", lambda *_: None)
     monkeypatch.setattr(pruned, "worth_a_look", lambda *_: True)
     monkeypatch.setattr(pruned, "_FEW", 0)
     monkeypatch.setattr(pruned, "candidate_widths", widths)
@@ -367,6 +368,7 @@ def test_chosen_by_itself_on_real_vectors(
     """Real embeddings, given costs; small work is let through to keep this short."""
     seen = []
     run = pruned.PrunedPass.run
+    monkeypatch.setattr(chunk, "fused", lambda *_: None)
 
     def noted(self: Any, threshold: Any) -> Any:
         seen.append(self.reduced.widths[-1])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from semrecall.exact.filters import Filter
+from semrecall.exact.fused import fused
 from semrecall.exact.pruned import Shortcut
 from semrecall.exact.screen import Block, Screen, rounded_down
 from semrecall.exact.settle import (
@@ -91,7 +92,7 @@ class ChunkPass:
         """Screen, verify, settle."""
         before = self._known()
         with self.search.timed("screening"):
-            found, guess, known = self._found(before, np.maximum(before, self._guess(before)))
+            found, guess, known = self._found(before)
             error = self.screen.error(self.norm)
             above = found.query[found.score >= (guess + error)[found.query]]
             sure = np.bincount(above, minlength=len(self.queries))
@@ -104,12 +105,17 @@ class ChunkPass:
         self.search.norm = max(self.search.norm, self.norm)
 
     def _found(
-        self, before: NDArray[np.float64], guess: NDArray[np.float64]
+        self, before: NDArray[np.float64]
     ) -> tuple[Survivors, NDArray[np.float64], NDArray[np.float64]]:
         """Survivors, the thresholds guessed, and those that the k-th neighbours surely reach."""
         pruned = None
         if self.search.filter is None and self.screen.dtype == np.float32:
+            compiled = fused(self, len(self.search.usable), self.search.shortcut.threads)
+            if compiled is not None:
+                found, sure = compiled.run(before)
+                return found, before, np.maximum(before, sure)
             pruned = self.search.shortcut.over(self, before)
+        guess = np.maximum(before, self._guess(before))
         if pruned is None:
             return self._screen(np.arange(len(self.queries)), guess), guess, before
         found, guess, sure = pruned.run(guess)

@@ -84,7 +84,7 @@ class Shortcut:
     """What one search knows about the worth of fewer columns: directions, costs, one chunk."""
 
     def __init__(self, queries: int, threads: int) -> None:
-        self._queries, self._threads = queries, threads
+        self._queries, self.threads = queries, threads
         self._basis: Basis | None = None
         self._costs: Costs | None = None
         self._hopeless = False
@@ -109,7 +109,7 @@ class Shortcut:
 
     def _made_ready(self, work: Pass, before: NDArray[np.float64]) -> Ready | None:
         n, d = work.chunk.shape
-        if self._hopeless or not worth_a_look(n, self._queries, d, self._threads):
+        if self._hopeless or not worth_a_look(n, self._queries, d, self.threads):
             return None
         widths = candidate_widths(d, self._queries)
         if self._basis is None:

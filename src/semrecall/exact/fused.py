@@ -1,0 +1,197 @@
+"""Screening by products of bytes, where the processor has them and numba is installed.
+
+One compiled pass over a block of rows takes the product with all queries, compares its bound
+(`quantised.py`) while it is in registers, scores the few pairs above it in float32, and raises the
+threshold of a query as soon as k rows are known that reach more. What it leaves is settled like
+what any other screen leaves: the answer has the same bits.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from semrecall.exact.quantised import MOST_DIMENSIONS, Limits, QuantisedQueries, QuantisedRows
+from semrecall.exact.survivors import Survivors, TooMany
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from numpy.typing import NDArray
+
+    from semrecall.exact.pruned import Pass
+    from semrecall.exact.screen import Block
+
+__all__ = ["FusedPass", "compiled", "fused"]
+
+_VALUES = 1 << 19  # in one block of rows: as float32 and as bytes it stays in cache
+_FEW = 24
+_LOADING = 1e11
+_LEAST = 8
+_SEEDED = 256  # queries whose thresholds are seeded at a time
+
+
+@cache
+def compiled() -> ModuleType | None:
+    """The compiled loops; None without numba, or on a processor without products of bytes."""
+    try:
+        return import_module("semrecall.exact.kernels")
+    except ImportError:
+        return None
+
+
+def _loaded() -> bool:
+    return "semrecall.exact.kernels" in sys.modules
+
+
+def fused(work: Pass, queries: int, threads: int) -> FusedPass | None:
+    """The fused pass for a chunk and a tile; None where there can be none, or it does not pay.
+
+    queries: how many there are in all tiles.
+    """
+    n, d = work.chunk.shape
+    m = len(work.screen.left)
+    # Heaps take at most a quarter of what survivors may.
+    if not _LEAST <= d <= MOST_DIMENSIONS or threads * m * work.k * 4 > work.most * 12:
+        return None
+    # Turning rows into bytes takes as long as the product with a few queries; loading the loops
+    # about as long as so many products.
+    if m < _FEW or (not _loaded() and n * queries * d < _LOADING * threads):
+        return None
+    kernels = compiled()
+    return None if kernels is None else FusedPass(work, kernels)
+
+
+class FusedPass:
+    """One chunk against one tile of queries, by products of bytes first."""
+
+    def __init__(self, work: Pass, kernels: ModuleType) -> None:
+        self.work, self.screen, self._kernels = work, work.screen, kernels
+        self._dimension = work.chunk.shape[1]
+        self._queries = QuantisedQueries(kernels, work.screen, self._dimension)
+        rows = int(np.clip(_VALUES // self._dimension, 96, 2048))
+        self._step = rows // kernels.PAD * kernels.PAD
+        self._local = threading.local()
+
+    def run(self, before: NDArray[np.float64]) -> tuple[Survivors, NDArray[np.float64]]:
+        """All rows that may be among the k nearest, and a threshold these surely reach.
+
+        before: such a threshold, -inf where none is known.
+        """
+        self._threshold = before.copy()
+        n = len(self.work.chunk)
+        if n > 4 * self._step and not (self.work.start >= n and np.isfinite(before).all()):
+            self._seed()
+        found: list[Survivors] = []
+        held = 0
+        lows = list(range(0, n, self._step))
+        for low, (block, part) in zip(lows, self.work.map(self._scanned, lows), strict=True):
+            self.work.report(low / n)
+            self.work.norm = max(self.work.norm, block.norm)
+            if len(block.unusable):
+                self.work.note(replace(block, unusable=block.unusable + low, zero=block.zero + low))
+            found.append(part)
+            held += len(part.row)
+            if held > self.work.most:
+                found = [self._kept(found)]
+                held = len(found[0].row)
+                if held > self.work.most // 2:
+                    raise TooMany
+        return self._kept(found), self._threshold
+
+    def _kept(self, found: list[Survivors]) -> Survivors:
+        """Those that still reach the threshold."""
+        every = Survivors.joined(found)
+        reach = self._threshold - self.screen.error(self.work.norm)
+        return every.where(every.score >= reach[every.query])
+
+    def _seed(self) -> None:
+        """Begin with what the k-th of the sample reaches: it is no better than the k-th of all."""
+        block = self.work.sample_block
+        rows = QuantisedRows(self._kernels, self._dimension, len(self.work.sample))
+        rows.fill(block)
+        limits = self._queries.limits(self._threshold, block.norm, block.norm)
+        m, size = len(self._threshold), len(self.work.sample)
+        heaps = np.full((m, self.work.k), -np.inf, dtype=np.float32)
+
+        def scan(low: int) -> None:
+            high = min(low + _SEEDED, self._queries.span)
+            room = _Found(self._step, high - low)
+            for first in range(0, size, self._step):
+                part = rows.part(slice(first, min(first + self._step, size)))
+                self._scan(low, high, limits, part, heaps, room)
+
+        for _ in self.work.map(scan, list(range(0, self._queries.span, _SEEDED))):
+            pass
+        np.maximum(
+            self._threshold, heaps[:, 0] - self.screen.error(block.norm), out=self._threshold
+        )
+
+    def _scanned(self, low: int) -> tuple[Block, Survivors]:
+        """What passes of one block of rows."""
+        m = len(self._threshold)
+        room: _Room | None = getattr(self._local, "room", None)
+        if room is None:
+            room = self._local.room = _Room(
+                QuantisedRows(self._kernels, self._dimension, self._step),
+                _Found(self._step, m),
+                np.full((m, self.work.k), -np.inf, dtype=np.float32),
+            )
+        block = self.screen.block(self.work.chunk[low : low + self._step])
+        room.rows.fill(block)
+        room.norm = max(room.norm, block.norm)
+        limits = self._queries.limits(self._threshold, block.norm, room.norm)
+        span = self._queries.span
+        count = self._scan(0, span, limits, room.rows, room.heaps, room.found)
+        # Threads may undo what others raised; any of these thresholds will do.
+        sure = room.heaps[:, 0] - self.screen.error(room.norm)
+        np.maximum(self._threshold, sure, out=self._threshold)
+        return block, room.found.first(count, low)
+
+    def _scan(
+        self,
+        low: int,
+        high: int,
+        limits: Limits,
+        rows: QuantisedRows,
+        heaps: NDArray[np.float32],
+        found: _Found,
+    ) -> int:
+        count: int = self._kernels.scan(
+            self._queries.lanes, low, high,
+            limits.params, limits.scores, limits.margins, limits.rises,
+            rows.values, rows.start, rows.numbers, rows.factor,
+            self._queries.left, heaps,
+            found.query, found.column, found.score,
+        )  # fmt: skip
+        return count
+
+
+class _Found:
+    """Room for the pairs that pass of so many rows and queries."""
+
+    def __init__(self, rows: int, queries: int) -> None:
+        self.query = np.empty(rows * queries, dtype=np.uint16)
+        self.column = np.empty(rows * queries, dtype=np.int32)
+        self.score = np.empty(rows * queries, dtype=np.float32)
+
+    def first(self, count: int, low: int) -> Survivors:
+        """A copy of the first few, their rows counted from `low`."""
+        rows = self.column[:count].astype(np.int64) + low
+        return Survivors(self.query[:count].copy(), rows, self.score[:count].copy())
+
+
+@dataclass
+class _Room:
+    """What one thread works in; `heaps` holds the k best scores it saw, of rows up to `norm`."""
+
+    rows: QuantisedRows
+    found: _Found
+    heaps: NDArray[np.float32]
+    norm: float = 0.0
