@@ -40,19 +40,21 @@ def ask(
 
     Raises Stopped when the judge had to stop (quota, cap); everything recorded stays.
     """
+    keys = [judge.key(question) for question in questions]
     by_key: dict[bytes, Question] = {}
-    rows = []
-    for question in questions:
-        key = judge.key(question)
+    for key, question in zip(keys, questions, strict=True):
         by_key.setdefault(key, question)
-        rows.append((question.query_id, question.doc_id, question.repeat, key))
     number = ledger.enlist(judge)
     kept = ledger.kept(number, by_key)
     if enter:
         # The pair whose text was asked was entered before it was.
         ledger.enter_pairs(
             number,
-            [row for row in rows if row[3] not in kept or kept[row[3]].origin != row[:2]],
+            [
+                (question.query_id, question.doc_id, question.repeat, key)
+                for question, key in zip(questions, keys, strict=True)
+                if key not in kept or kept[key].origin != (question.query_id, question.doc_id)
+            ],
         )
     if judge.members:
         keyed = [replace(question, key=key) for key, question in by_key.items()]

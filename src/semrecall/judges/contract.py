@@ -103,14 +103,16 @@ class Document:
     text: str = ""
     image: str | None = None
 
-    @cached_property
+    @property
     def digest(self) -> bytes:
         """The same for texts that differ only in white space or Unicode form.
 
         A local image counts by its bytes.
         """
         text = _plain(self.text)
-        return digest(text) if self.image is None else digest(text, _image_digest(self.image))
+        if self.image is None:
+            return hashlib.sha256(len(text).to_bytes(8, "big") + text).digest()
+        return digest(text, _image_digest(self.image))
 
 
 @dataclass(frozen=True)
@@ -225,11 +227,17 @@ class Judge(ABC):
 
     def key(self, question: Question) -> bytes:
         """Under what the ledger keeps the answer: by text, so that equal texts are paid once."""
-        parts = hashlib.sha256(self.fingerprint)
-        parts.update(_text_digest(question.query))
-        parts.update(question.document.digest)
-        parts.update(question.repeat.to_bytes(4, "big"))
+        parts = self._fingerprinted.copy()
+        parts.update(
+            _text_digest(question.query)
+            + question.document.digest
+            + question.repeat.to_bytes(4, "big")
+        )
         return parts.digest()[:16]
+
+    @cached_property
+    def _fingerprinted(self) -> hashlib._Hash:
+        return hashlib.sha256(self.fingerprint)
 
     def combine(self, question: Question, answers: Sequence[Answer]) -> Answer:
         """One answer of those of the members, in their order."""
@@ -253,10 +261,19 @@ def digest(*parts: bytes | str) -> bytes:
     return whole.digest()
 
 
-def _plain(text: str) -> str:
-    if text.isascii() and text.isprintable() and "  " not in text and text == text.strip():
-        return text  # what most texts are: nothing to take away, and much faster
-    return " ".join(unicodedata.normalize("NFC", text).split())
+#: What Python takes for white space among the ASCII characters, as spaces.
+_SPACED = bytes(32 if chr(byte).isspace() and byte < 128 else byte for byte in range(256))
+
+
+def _plain(text: str) -> bytes:
+    """The text in NFC with single spaces, as UTF-8. Most texts are ASCII, with few line breaks."""
+    if not text.isascii():
+        plain = " ".join(unicodedata.normalize("NFC", text).split())
+        return plain.encode("utf-8", "surrogatepass")
+    data = text.encode().translate(_SPACED).strip(b" ")
+    while b"  " in data:
+        data = data.replace(b"  ", b" ")
+    return data
 
 
 @lru_cache(maxsize=4096)

@@ -316,22 +316,23 @@ class Ledger:
         """What is known of the keys; those never asked are left out."""
         wanted = set(keys)
         found: dict[bytes, Kept] = {}
-        tried: dict[bytes, dict[str, int]] = {}
         query = (
             "SELECT key, status, grade, reason, confidence, flags, query_id, doc_id, final"
             " FROM answers WHERE judge=? AND kind='label'"
         )
         with self._reading() as run:
             for row in _by_block(run, query, judge, wanted):
-                key, status = row[0], row[1]
-                counts = tried.setdefault(key, {})
-                counts[status] = counts.get(status, 0) + 1
-                if row[8] or key not in found:
-                    flags = tuple(json.loads(row[5])) if row[5] != "[]" else ()
+                key, status, grade, reason, confidence, flags, query, document, final = row
+                before = found.get(key)
+                tried = _ONCE[status] if before is None else _one_more(before.tried, status)
+                if final or before is None:
                     found[key] = Kept(
-                        _STATUSES[status] if row[8] else None, row[2], row[3], row[4], flags,
-                        (row[6], row[7]), counts,
+                        _STATUSES[status] if final else None, grade, reason, confidence,
+                        () if flags == "[]" else tuple(json.loads(flags)),
+                        (query, document), tried,
                     )  # fmt: skip
+                else:
+                    found[key] = before._replace(tried=tried)
         return found
 
     def enter_pairs(self, judge: int, rows: Sequence[tuple[Any, Any, int, bytes]]) -> None:
@@ -670,11 +671,17 @@ _COLUMNS = (
     "probability", "origin", "flags",
 )  # fmt: skip
 _STATUSES = {status.value: status for status in Status}
+#: Shared by the keys that were tried once, which most were.
+_ONCE: dict[str, Mapping[str, int]] = {status.value: {status.value: 1} for status in Status}
 _ADD_ANSWER = (
     "INSERT INTO answers(judge, key, query_id, doc_id, call, time, status, grade, reason,"
     " confidence, final, flags, probability, kind, seconds)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
+
+
+def _one_more(tried: Mapping[str, int], status: str) -> Mapping[str, int]:
+    return {**tried, status: tried.get(status, 0) + 1}
 
 
 def _answer_row(judge: int, answer: Answer, call: int | None, now: float) -> tuple[Any, ...]:
