@@ -20,7 +20,8 @@ from test_exact_pruned import assert_same, exact_products
 
 from semrecall.data import Vectors
 from semrecall.errors import SemrecallWarning
-from semrecall.exact import chunk, fused, pruned, search
+from semrecall.exact import chunk, fused, pruned, search, settle
+from semrecall.exact.compiled import compiled
 from semrecall.exact.quantised import QuantisedQueries, QuantisedRows
 from semrecall.exact.screen import Screen
 from semrecall.space import space
@@ -29,7 +30,7 @@ from semrecall.space import space
 @pytest.fixture(scope="module", params=["as found", "narrow"])
 def kernels(request: pytest.FixtureRequest) -> ModuleType:
     """The compiled loops for this processor, and those for vectors half as wide."""
-    found = fused.compiled()
+    found = compiled()
     if found is None:
         import numba  # noqa: F401, says what is missing
 
@@ -307,6 +308,22 @@ def test_real_vectors(forced: list[int], shared: Callable[[str], Path]) -> None:
     assert len(forced) == 3
 
 
+@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize("d", [1, 2, 3, 63, 64, 65, 127, 129, 384, 1001])
+def test_pairs_have_the_same_bits(kernels: ModuleType, name: str, d: int) -> None:
+    rng = np.random.default_rng(d)
+    base, queries = (rng.standard_normal((n, d), dtype=np.float32) for n in (60, 7))
+    base[5], base[6], base[7] = 0.0, np.nan, queries[3]
+    rows, numbers = rng.integers(0, 60, 300), rng.integers(0, 7, 300)
+    with pytest.MonkeyPatch.context() as patch, np.errstate(invalid="ignore"):
+        patch.setattr(settle, "loaded", lambda: kernels)
+        found = settle.exact_pair_scores(space(name), base, rows, queries, numbers)
+        patch.setattr(settle, "loaded", lambda: None)
+        expected = settle.exact_pair_scores(space(name), base, rows, queries, numbers)
+    assert np.isnan(expected).any()
+    assert np.array_equal(found, expected, equal_nan=True)
+
+
 # -- where it pays -------------------------------------------------------------------------
 
 
@@ -315,10 +332,10 @@ def test_without_numba_the_answer_is_the_same(monkeypatch: pytest.MonkeyPatch) -
     base, queries = (rng.standard_normal((n, 32), dtype=np.float32) for n in (5000, 40))
     with_it = search(base, queries, 7, "l2")
     monkeypatch.setitem(sys.modules, "semrecall.exact.kernels", None)
-    fused.compiled.cache_clear()
-    assert fused.compiled() is None
+    compiled.cache_clear()
+    assert compiled() is None
     assert_same(search(base, queries, 7, "l2"), with_it)
-    fused.compiled.cache_clear()
+    compiled.cache_clear()
 
 
 def test_small_work_does_not_load_the_loops(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,7 +343,7 @@ def test_small_work_does_not_load_the_loops(monkeypatch: pytest.MonkeyPatch) -> 
         raise AssertionError
 
     monkeypatch.setattr(fused, "compiled", fail)
-    monkeypatch.setattr(fused, "_loaded", lambda: False)
+    monkeypatch.setattr(fused, "loaded", lambda: None)
     rng = np.random.default_rng(9)
     base = rng.standard_normal((5000, 32), dtype=np.float32)
     search(base, base[:100], 7, "l2")

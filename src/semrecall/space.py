@@ -16,7 +16,7 @@ from semrecall.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["COSINE", "IP", "L2", "Space", "exact_norms", "ordered_sum", "space"]
+__all__ = ["COSINE", "IP", "L2", "Space", "cosines", "exact_norms", "ordered_sum", "space"]
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,7 @@ class Space:
             return dots
         if query_norms is None:
             query_norms = exact_norms(np.atleast_2d(query))
-        scale = exact_norms(base_rows) * query_norms
-        cosines = np.full(dots.shape, np.nan)
-        np.divide(dots, scale, out=cosines, where=scale > 0)
-        # Rounding may push a parallel pair past 1 by one unit in the last place.
-        return np.clip(cosines, -1.0, 1.0, out=cosines)
+        return cosines(dots, exact_norms(base_rows) * query_norms)
 
 
 IP = Space("ip", higher_is_nearer=True)
@@ -149,6 +145,14 @@ def ordered_sum(terms: NDArray[np.float64]) -> NDArray[np.float64]:
         columns[:half] += columns[width - half : width]
         width -= half
     return np.asarray(columns[0])
+
+
+def cosines(dots: NDArray[np.float64], lengths: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Dot products (m,) divided by the lengths of both vectors (m,); NaN where these are 0."""
+    values = np.full(dots.shape, np.nan)
+    np.divide(dots, lengths, out=values, where=lengths > 0)
+    # Rounding may push a parallel pair past 1 by one unit in the last place.
+    return np.clip(values, -1.0, 1.0, out=values)
 
 
 def exact_norms(rows: NDArray[Any]) -> NDArray[np.float64]:

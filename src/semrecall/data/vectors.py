@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -241,10 +241,15 @@ class Fingerprint:
         return final.hexdigest()[:32]
 
 
-def _sample_points(stop: int) -> NDArray[np.int64]:
+@cache
+def _all_points() -> NDArray[np.int64]:
     steps = np.floor(16 * 1.03 ** np.arange(0, 1200)).astype(np.int64)
-    points = np.unique(np.concatenate([np.arange(16), steps]))
-    return points[points < stop]
+    return np.unique(np.concatenate([np.arange(16), steps]))
+
+
+def _sample_points(stop: int) -> NDArray[np.int64]:
+    points = _all_points()
+    return points[: np.searchsorted(points, stop)]
 
 
 def _row_bytes(row: NDArray[Any]) -> bytes:

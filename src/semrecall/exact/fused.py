@@ -8,15 +8,13 @@ what any other screen leaves: the answer has the same bits.
 
 from __future__ import annotations
 
-import sys
 import threading
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from semrecall.exact.compiled import compiled, loaded
 from semrecall.exact.quantised import MOST_DIMENSIONS, Limits, QuantisedQueries, QuantisedRows
 from semrecall.exact.survivors import Survivors, TooMany
 
@@ -28,26 +26,13 @@ if TYPE_CHECKING:
     from semrecall.exact.pruned import Pass
     from semrecall.exact.screen import Block
 
-__all__ = ["FusedPass", "compiled", "fused"]
+__all__ = ["FusedPass", "fused"]
 
 _VALUES = 1 << 19  # in one block of rows: as float32 and as bytes it stays in cache
 _FEW = 24
 _LOADING = 1e11
 _LEAST = 8
 _SEEDED = 256  # queries whose thresholds are seeded at a time
-
-
-@cache
-def compiled() -> ModuleType | None:
-    """The compiled loops; None without numba, or on a processor without products of bytes."""
-    try:
-        return import_module("semrecall.exact.kernels")
-    except ImportError:
-        return None
-
-
-def _loaded() -> bool:
-    return "semrecall.exact.kernels" in sys.modules
 
 
 def fused(work: Pass, queries: int, threads: int) -> FusedPass | None:
@@ -62,7 +47,7 @@ def fused(work: Pass, queries: int, threads: int) -> FusedPass | None:
         return None
     # Turning rows into bytes takes as long as the product with a few queries; loading the loops
     # about as long as so many products.
-    if m < _FEW or (not _loaded() and n * queries * d < _LOADING * threads):
+    if m < _FEW or (loaded() is None and n * queries * d < _LOADING * threads):
         return None
     kernels = compiled()
     return None if kernels is None else FusedPass(work, kernels)

@@ -17,7 +17,7 @@ from llvmlite import binding, ir
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["LANES", "PAD", "quantise", "scan"]
+__all__ = ["LANES", "PAD", "pair_sums", "quantise", "scan"]
 
 _FEATURES = binding.get_host_cpu_features()
 _WIDE = all(_FEATURES.get(name, False) for name in ("avx512f", "avx512bw", "avx512vnni"))
@@ -163,6 +163,8 @@ def _array(kind: Any, dimensions: int = 1, readonly: bool = False) -> Any:
 _f4, _i1, _i4 = numba.types.float32, numba.types.int8, numba.types.int32
 _row, _rows = _array(_f4, 1, readonly=True), _array(_f4, 2, readonly=True)  # may be mapped files
 
+_ints = _array(numba.types.int64, readonly=True)
+
 
 def _compiled(signature: Any, **options: Any) -> Callable[[Any], Any]:
     """Compiled at once; kept on disk for the next time where there is a place for it."""
@@ -250,6 +252,34 @@ def quantise(rows: Any, dimension: Any, values: Any, start: Any, numbers: Any) -
         start[i] = 0
         numbers[i, :3] = 0
         numbers[i, 3] = -np.inf
+
+
+@_compiled(
+    numba.types.void(_rows, _ints, _rows, _ints, numba.types.boolean, _array(numba.types.float64))
+)
+def pair_sums(matrix: Any, rows: Any, others: Any, numbers: Any, squared: Any, sums: Any) -> None:
+    """Sums of the products of rows, or of their squared differences, as `ordered_sum` adds them.
+
+    In float64 and without any freedom in the order, so the sums have the same bits.
+    """
+    d = matrix.shape[1]
+    terms = np.empty(d, np.float64)
+    for i in range(len(rows)):
+        a, b = matrix[rows[i]], others[numbers[i]]
+        if squared:
+            for j in range(d):
+                off = np.float64(a[j]) - np.float64(b[j])
+                terms[j] = off * off
+        else:
+            for j in range(d):
+                terms[j] = np.float64(a[j]) * np.float64(b[j])
+        width = d
+        while width > 1:
+            half = width // 2
+            for j in range(half):
+                terms[j] += terms[width - half + j]
+            width -= half
+        sums[i] = terms[0] if d else 0.0
 
 
 @_compiled(numba.types.void(_array(_f4), _f4))

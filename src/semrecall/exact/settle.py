@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from semrecall.space import Space, exact_norms
+from semrecall.exact.compiled import loaded
+from semrecall.space import Space, cosines, exact_norms
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from numpy.typing import NDArray
 
 __all__ = ["EMPTY", "Best", "RowIds", "exact_pair_scores", "merge", "most_ties", "shorten"]
@@ -55,6 +58,9 @@ def exact_pair_scores(
     """Exact scores (m,) of rows of `matrix` against rows of `queries`, pair by pair."""
     scores = np.empty(len(rows))
     norms = exact_norms(queries) if space.name == "cosine" else None
+    kernels = loaded() if matrix.dtype == queries.dtype == np.float32 else None
+    if kernels is not None and matrix.flags.c_contiguous:
+        return _compiled_scores(kernels, space, matrix, rows, queries, query_rows, norms)
     for low in range(0, len(rows), PAIRS_AT_ONCE):
         part = slice(low, low + PAIRS_AT_ONCE)
         mine = query_rows[part]
@@ -64,6 +70,28 @@ def exact_pair_scores(
             None if norms is None else norms[mine],
         )
     return scores
+
+
+def _compiled_scores(
+    kernels: ModuleType,
+    space: Space,
+    matrix: NDArray[Any],
+    rows: NDArray[np.int64],
+    queries: NDArray[Any],
+    query_rows: NDArray[np.int64],
+    norms: NDArray[np.float64] | None,
+) -> NDArray[np.float64]:
+    """The same to the bit: products and differences of float32, added in the same order."""
+    queries = np.ascontiguousarray(queries)
+    sums = np.empty(len(rows))
+    kernels.pair_sums(matrix, rows, queries, query_rows, space.name == "l2", sums)
+    if space.name == "l2":
+        return np.sqrt(sums)
+    if norms is None:
+        return sums
+    squares = np.empty(len(rows))
+    kernels.pair_sums(matrix, rows, matrix, rows, False, squares)
+    return cosines(sums, np.sqrt(squares) * norms[query_rows])
 
 
 def merge(

@@ -1,0 +1,32 @@
+"""Whether the compiled loops can be had, and whether they are there already."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+__all__ = ["compiled", "loaded"]
+
+_NAME = "semrecall.exact.kernels"
+
+
+@cache
+def compiled() -> ModuleType | None:
+    """The compiled loops; None without numba, or on a processor without products of bytes.
+
+    Loading them takes about a second, and a few more the first time on a machine.
+    """
+    try:
+        return import_module(_NAME)
+    except ImportError:
+        return None
+
+
+def loaded() -> ModuleType | None:
+    """The compiled loops where something was worth loading them before."""
+    return compiled() if _NAME in sys.modules else None
