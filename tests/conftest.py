@@ -27,6 +27,7 @@ OPTIONAL = {
     "apsw",
     "duckdb",
     "faiss",
+    "fsspec",
     "h5py",
     "matplotlib",
     "numba",

@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from semrecall.errors import InputError, MismatchError
 from semrecall.exact.answer import BAD_QUERY, ZERO_QUERY, Answer, Sample, as_run
 from semrecall.exact.chunk import ChunkPass, TooMany
 from semrecall.exact.filters import Filter
+from semrecall.exact.grouped import over_groups
 from semrecall.exact.merge import flattened
 from semrecall.exact.pruned import Shortcut
 from semrecall.exact.screen import Block, OutOfRange
@@ -51,6 +54,7 @@ Progress = Callable[[float, "int | None"], None]
 
 _TILE = 2048  # queries that share one pass over a chunk
 _CHUNK = 1 << 20  # rows settled at a time, where memory allows
+_FEW_ROWS = 4096  # rows that stay in cache while they are looked at
 _NO_ROWS = np.empty(0, dtype=np.int64)
 
 
@@ -186,6 +190,21 @@ def chunk_rows(dimension: int, dtype: np.dtype[Any], memory: int, copies: int = 
     return int(min(_CHUNK, max(1024, memory // 2 // row_bytes)))
 
 
+@dataclass(frozen=True)
+class _Whole:
+    """What was known at the end of a block."""
+
+    best: list[Best]
+    norm: float
+    left_out: NDArray[np.int64]
+    zero: NDArray[np.int64]
+    sample: Sample
+
+
+def _distinct(rows: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    return np.unique(np.concatenate([_NO_ROWS, *rows]))
+
+
 class Scan:
     """A search under way over blocks of a base: what they have in common, and the best so far.
 
@@ -221,7 +240,7 @@ class Scan:
         self.shortcut = Shortcut(len(queries), self.threads)
         self._length, self._done = length, 0.0
         self._rows: dict[str, list[NDArray[np.int64]]] = {"left out": [], "zero": []}
-        self._samples: list[Sample] = []
+        self._whole: _Whole | None = None
         self._seconds: dict[str, float] = {}
 
     def __enter__(self) -> Scan:
@@ -240,14 +259,28 @@ class Scan:
         """Go over the next rows, the first of which has number `start`.
 
         row_ids: ids by row number, of these rows and those found before; None where row numbers
-        are the ids. An exception leaves the scan unfit to go on.
+        are the ids. An exception leaves the scan unfit to go on; its answer stays that of the
+        blocks before.
         """
         if len(block) == 0:
             return
         self.row_ids = row_ids
-        self._samples.append(Sample.of(start, block))
-        if len(self.usable) == 0:
+        sample = Sample.of(start, block)
+        if self.filter is not None or len(self.usable) == 0:
+            # Not every row is screened.
             self._note_rows(start, block)
+        if self.filter is not None:
+            over_groups(self, start, block)
+        else:
+            self.screen(start, block)
+        # Many tiles note the same rows.
+        noted = {kind: _distinct(rows) for kind, rows in self._rows.items()}
+        self._rows = {kind: [rows] for kind, rows in noted.items()}
+        sample = Sample.joined([self._whole.sample, sample]) if self._whole else sample
+        self._whole = _Whole(list(self.best), self.norm, noted["left out"], noted["zero"], sample)
+
+    def screen(self, start: int, block: NDArray[Any]) -> None:
+        """Find the nearest of the rows from `start` on, all of them at hand, for every query."""
         for low in range(0, len(self.usable), _TILE):
             tile = slice(low, min(low + _TILE, len(self.usable)))
             try:
@@ -256,31 +289,46 @@ class Scan:
                 self._over_tile_in_float64(start, block, tile)
             self.report(start, len(block), tile, 1.0)
 
+    def part(self, which: NDArray[np.int64], row_ids: RowIds | None, *, masked: bool) -> Scan:
+        """The same search for some of the queries, on the same threads; it tells nobody how far.
+
+        row_ids: as in `over`. masked: rows that a query may not find are left out; else all count.
+        """
+        part = copy(self)
+        part.usable_queries, part.usable = self.usable_queries[which], self.usable[which]
+        part.best = [self.best[at] for at in which.tolist()]
+        part.row_ids, part.filter = row_ids, self.filter if masked else None
+        part.shortcut = Shortcut(len(which), self.threads)
+        part.progress = lambda done, total: None
+        part._rows = {kind: [] for kind in self._rows}
+        return part
+
     def answer(self) -> Answer:
-        """What was found so far; the next `over` changes nothing in it."""
-        offsets, rows, scores, cut = flattened(self.best)
-        # Many tiles note the same rows.
-        left_out, zero = (np.unique(np.concatenate([_NO_ROWS, *n])) for n in self._rows.values())
-        self._rows = {"left out": [left_out], "zero": [zero]}
-        self._samples = [Sample.joined(self._samples)] if self._samples else []
+        """What was found in the blocks that were gone over to their end."""
+        nothing = Sample(_NO_ROWS, np.empty((0, self.usable_queries.shape[1])))
+        whole = self._whole or _Whole([EMPTY] * len(self.best), 0.0, _NO_ROWS, _NO_ROWS, nothing)
+        offsets, rows, scores, cut = flattened(whole.best)
         return Answer(
             offsets=offsets,
             rows=rows,
             scores=scores,
             order=None,
             cut=cut,
-            norm=self.norm,
-            left_out=left_out,
-            zero=zero,
-            sample=self._samples[0] if self._samples else Sample(_NO_ROWS, self._no_values),
+            norm=whole.norm,
+            left_out=whole.left_out,
+            zero=whole.zero,
+            sample=whole.sample,
             seconds=dict(self._seconds),
         )
 
     def take(self, answer: Answer) -> None:
-        """Go on from an answer over other rows."""
-        self.best, self.norm = answer.best, max(self.norm, answer.norm)
+        """Go on from an answer over other rows; to be called before any block."""
+        self.best, self.norm = answer.best, answer.norm
         self._rows = {"left out": [answer.left_out], "zero": [answer.zero]}
-        self._samples, self._seconds = [answer.sample], dict(answer.seconds)
+        self._seconds = dict(answer.seconds)
+        self._whole = _Whole(
+            list(self.best), self.norm, answer.left_out, answer.zero, answer.sample
+        )
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
@@ -289,12 +337,11 @@ class Scan:
         try:
             yield
         finally:
-            spent = self._seconds.get(part, 0.0)
-            self._seconds[part] = spent + time.perf_counter() - begun
+            self.waited(part, time.perf_counter() - begun)
 
-    @property
-    def _no_values(self) -> NDArray[Any]:
-        return np.empty((0, self.usable_queries.shape[1]))
+    def waited(self, part: str, seconds: float) -> None:
+        """Add to what was spent on a part of the work."""
+        self._seconds[part] = self._seconds.get(part, 0.0) + seconds
 
     def _over_tile_in_float64(self, start: int, chunk: NDArray[Any], tile: slice) -> None:
         try:
@@ -323,10 +370,12 @@ class Scan:
                 self._rows[kind].append(start + rows)
 
     def _note_rows(self, start: int, chunk: NDArray[Any]) -> None:
-        bad = np.flatnonzero(~np.isfinite(chunk).all(axis=1))
-        self._rows["left out"].append(start + bad)
-        if self.space.name == "cosine":
-            self._rows["zero"].append(start + np.flatnonzero(~chunk.any(axis=1)))
+        for low in range(0, len(chunk), _FEW_ROWS):
+            rows = chunk[low : low + _FEW_ROWS]
+            bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+            self._rows["left out"].append(start + low + bad)
+            if self.space.name == "cosine":
+                self._rows["zero"].append(start + low + np.flatnonzero(~rows.any(axis=1)))
 
     def _over_tile(
         self, start: int, chunk: NDArray[Any], tile: slice, dtype: np.dtype[Any]

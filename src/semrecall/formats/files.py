@@ -24,6 +24,7 @@ __all__ = [
     "named",
     "open_text",
     "read_text",
+    "recognised",
     "text_blocks",
     "write_text",
     "writing",
@@ -123,10 +124,11 @@ def bare_name(path: Path) -> str:
 
 def looks_like(path: Path) -> str | None:
     """What the first bytes of a file say it is ("a PNG image"); None when they say nothing."""
-    return _recognise(_head(path))
+    return recognised(_head(path))
 
 
-def _recognise(head: bytes | bytearray) -> str | None:
+def recognised(head: bytes | bytearray) -> str | None:
+    """What the first bytes say a file is; None when they say nothing."""
     if not head:
         return "an empty file"
     return next((what for magic, what in _MAGIC if head.startswith(magic)), None)
@@ -157,7 +159,7 @@ def _checked_start(path: Path, data: Text) -> Text:
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise fault(path, "the text is UTF-16; expected UTF-8", "save it again as UTF-8")
     if b"\0" in data[:4096]:
-        raise fault(path, f"is {_recognise(data[:32]) or 'a binary file'}; expected text")
+        raise fault(path, f"is {recognised(data[:32]) or 'a binary file'}; expected text")
     return data.removeprefix(b"\xef\xbb\xbf")
 
 

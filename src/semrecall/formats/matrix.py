@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BLOCK_BYTES",
     "bin_headers",
+    "headers_of",
     "map_bin",
     "map_npy",
     "map_vecs",
@@ -172,7 +173,11 @@ def map_bin(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
 def bin_headers(path: Path) -> list[tuple[int, int, int]]:
     """(bytes of the header, n, d) by both readings of a big-ann header."""
     with path.open("rb") as file:
-        head = file.read(16)
+        return headers_of(path, file.read(16))
+
+
+def headers_of(path: Path | str, head: bytes) -> list[tuple[int, int, int]]:
+    """The same of the first 16 bytes of a file."""
     if len(head) < 8:
         raise fault(path, f"has {len(head)} bytes; expected at least the 8 of a header [n, d]")
     short = np.frombuffer(head[:8], "<u4")

@@ -25,6 +25,8 @@ __all__ = [
     "ID_NAMES",
     "IN_MEMORY_BYTES",
     "ParquetBlocks",
+    "column_matrix",
+    "id_column",
     "noun_in",
     "read_cost",
     "read_judgments",
@@ -32,6 +34,7 @@ __all__ = [
     "read_runs",
     "read_scores",
     "read_vectors",
+    "vector_column",
     "vectors_of_files",
     "write_cost",
     "write_judgments",
@@ -72,7 +75,7 @@ def vectors_of_files(paths: list[Path], options: Options) -> Vectors:
     own = _own(paths[0], files[0])
     if own is not None:
         _expect(paths[0], own, "vectors")
-    column = options.dataset or _vector_column(paths[0], files[0])
+    column = options.dataset or vector_column(paths[0], files[0])
     blocks = ParquetBlocks(paths, column)
     given = options.ids
     if given is None:
@@ -85,7 +88,8 @@ def vectors_of_files(paths: list[Path], options: Options) -> Vectors:
         return Vectors.of(matrix, ids=given)
 
 
-def _vector_column(path: Path, file: Any) -> str:
+def vector_column(path: Path, file: Any) -> str:
+    """The name of the column of vectors; FormatError where none has a usual name."""
     names = file.schema_arrow.names
     found = next((n for n in VECTOR_NAMES if n in names), None)
     if found is None:
@@ -98,12 +102,17 @@ def _vector_column(path: Path, file: Any) -> str:
     return found
 
 
-def _row_ids(paths: list[Path], files: list[Any]) -> Any:
-    own = _own(paths[0], files[0])
+def id_column(path: Path, file: Any) -> str | None:
+    """The name of the column of ids; None where row numbers are the ids."""
+    own = _own(path, file)
     if own and not own["ids"]:
         return None
-    names = files[0].schema_arrow.names
-    column = next((n for n in ID_NAMES if n in names), None)
+    names = file.schema_arrow.names
+    return next((n for n in ID_NAMES if n in names), None)
+
+
+def _row_ids(paths: list[Path], files: list[Any]) -> Any:
+    column = id_column(paths[0], files[0])
     if column is None:
         return None
     import pyarrow as pa
@@ -141,7 +150,7 @@ class ParquetBlocks:
                     path, f"has no column {self._column!r}; found columns {', '.join(names)}"
                 )
             for batch in file.iter_batches(batch_size=rows, columns=[self._column]):
-                yield path, start, _matrix(path, batch.column(0), self._column, start)
+                yield path, start, column_matrix(path, batch.column(0), self._column, start)
                 start += len(batch)
 
 
@@ -154,7 +163,7 @@ def _no_rows(path: Path, column: str) -> NDArray[Any]:
     return np.empty((0, kind.list_size), kind.value_type.to_pandas_dtype())
 
 
-def _matrix(path: Path, column: Any, name: str, start: int) -> NDArray[Any]:
+def column_matrix(path: Path, column: Any, name: str, start: int) -> NDArray[Any]:
     """A column of lists as a matrix; FormatError for gaps and rows of another length."""
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -24,7 +24,7 @@ from semrecall.formats.ranked import noun_of_names
 from semrecall.formats.records import header_names, read_json_lines
 from semrecall.registry import did_you_mean
 
-__all__ = ["FORMATS", "NOUNS", "Format", "format_for", "formats", "noun_of"]
+__all__ = ["FORMATS", "NOUNS", "Format", "format_by_name", "format_for", "formats", "noun_of"]
 
 NOUNS = ("vectors", "run", "judgments", "scores", "cost")
 
@@ -206,7 +206,7 @@ def format_for(path: Path, noun: str, named: str | None, *, writing: bool = Fals
         return _able(named, path, noun, writing)
     if path.is_dir() and not writing:
         return _able("vectordbbench", path, noun, writing)
-    name = _by_suffix(path)
+    name = format_by_name(path)
     if name is None and not writing:
         name = _by_content(path)
     if name == "tsv" and not writing and trec.looks_like_trec(first_line(path)) == noun:
@@ -244,7 +244,8 @@ def _suffixes(noun: str, writing: bool) -> list[str]:
     return [s for f in rows if noun in (f.write if writing else f.read) for s in f.suffixes]
 
 
-def _by_suffix(path: Path) -> str | None:
+def format_by_name(path: Path) -> str | None:
+    """The format that a file's suffix says; None where it says none."""
     name = bare_name(path)
     return next((n for n, f in FORMATS.items() if name.endswith(f.suffixes)), None)
 
@@ -271,7 +272,7 @@ def _by_content(path: Path) -> str | None:
 def noun_of(path: Path, name: str | None) -> str:
     """The noun a file holds; InputError naming the reader to call where it can hold several."""
     if name is None and not path.is_dir():
-        name = _by_suffix(path) or _by_content(path)
+        name = format_by_name(path) or _by_content(path)
     if name == "hdf5" and not path.is_dir() and not hdf5.holds_neighbours(path):
         return "vectors"
     if path.is_dir() or name in ("hdf5", "vectordbbench"):

@@ -1,18 +1,71 @@
-"""truth(): the exact neighbours of every query, from arrays, Vectors or files."""
+"""truth(): the exact neighbours of every query, from arrays, Vectors, files or many shards."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from semrecall.data import Run
-from semrecall.exact import search
-from semrecall.exact.search import Progress
-from semrecall.formats import queries_of, read_allowed
-from semrecall.space import Space
-from semrecall.systems import base_vectors
+import numpy as np
 
-__all__ = ["truth"]
+from semrecall.data import Run, Vectors
+from semrecall.errors import InputError, MismatchError
+from semrecall.exact import query_reasons, search
+from semrecall.exact.answer import as_run
+from semrecall.exact.filters import Filter
+from semrecall.exact.search import Progress, machine_memory
+from semrecall.exact.search import workers as cores
+from semrecall.formats import queries_of, read_allowed
+from semrecall.formats.remote import is_url
+from semrecall.registry import did_you_mean
+from semrecall.space import Space
+from semrecall.space import space as space_named
+from semrecall.systems import base_vectors
+from semrecall.truth.checkpoint import Checkpoint
+from semrecall.truth.engines import ENGINES, by_processes, by_threads
+from semrecall.truth.shards import Shards
+from semrecall.truth.work import Job, Tally, id_order
+
+__all__ = ["Base", "open_base", "open_queries", "truth"]
+
+
+@dataclass(frozen=True)
+class Base:
+    """A base: its vectors, which may be a stream, and its shards, where it is one of files."""
+
+    vectors: Vectors
+    shards: Shards | None = None
+
+
+def open_base(base: Any, *, dataset: str | None = None, ids: Any = None) -> Base:
+    """What a base names, opened: Vectors, an array, files in any number, or a database's spec.
+
+    base: a path, a URL, a pattern, a directory of shards, or a list of these, as in `truth`.
+    dataset: the HDF5 data set or the parquet column. ids: of the rows, or the file that has them
+    (a list of files, or a pattern: one for each shard).
+
+    Raises FormatError and MismatchError naming the shard that is not what it claims to be, or
+    does not fit the others.
+    """
+    if isinstance(base, Base):
+        return base
+    shards = Shards.of(base, dataset)
+    if shards is None:
+        return Base(base_vectors(base, dataset=dataset, ids=ids))
+    return Base(shards.vectors(ids), shards)
+
+
+def open_queries(queries: Any, *, dataset: str | None = None, ids: Any = None) -> Vectors:
+    """Query vectors from Vectors, an array, the path of a file or a URL; held in memory."""
+    if not (isinstance(queries, str) and is_url(queries)):
+        return queries_of(queries)
+    shards = Shards.of(queries, dataset)
+    if shards is None:
+        raise InputError(f"{queries} is no file of vectors; expected one for the queries")
+    matrix = np.concatenate([block for _, block in shards.vectors().blocks(1 << 16)])
+    return Vectors.of(matrix, ids=shards.vectors(ids).given_ids)
 
 
 def truth(
@@ -25,32 +78,129 @@ def truth(
     memory: int | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
+    engine: str = "threads",
+    workers: int | None = None,
+    address: str | None = None,
+    checkpoint: Path | str | None = None,
+    timings: dict[str, float] | None = None,
 ) -> Run:
     """The exact k nearest neighbours of every query, the same on every machine.
 
     base, queries: Vectors, an array (n, d), or the path of a file of vectors. The base may also be
-        the spec of a system that gives out what it holds ("pgvector://...?table=docs").
+        the spec of a system that gives out what it holds ("pgvector://...?table=docs"), and many
+        files: a pattern ("part-*.npy"), a directory, URLs (s3://, gs://, az://, https://), or a
+        list of these. Row numbers run on over them, in natural order of their names or in that
+        of the list. Files are read once, block by block, ahead of the arithmetic.
     k: how many neighbours; rows are longer where ties with the k-th continue, and shorter only
         where fewer neighbours exist.
     space: "ip", "cosine" or "l2".
     filter: what each query may find: a mask (n,) or (n_queries, n), allowed ids per query
         ({query id: ids} or one list a query), or the path of a file of either.
-    memory: bytes for blocks and survivors; a quarter of the machine's when None. It bounds what
-        is held at a time, whatever the size of the base.
+    memory: bytes for blocks, results and survivors; a quarter of the machine's when None. It
+        bounds what is held at a time, whatever the size of the base.
     threads: how many cores; all when None.
     progress: called with rows done and rows in all.
+    engine: "threads" of this process, "processes" of this machine, or "ray", a cluster at
+        `address` (this machine when None) whose nodes read the files themselves. The bits that
+        come out are the same. workers: processes, or cores of the cluster, to use; all when None.
+    checkpoint: a file to keep what was found in, every half minute and where the work ends before
+        its end; the same call goes on from there. Remove it when the run is stored. For bases of
+        files only.
+    timings: filled with seconds spent waiting for "reading", and on "screening" and "settling".
 
     Returns a Run with float64 scores in the natural unit of the space and the identity of the
-    data. Raises InputError for k < 1, MismatchError for vectors of different dimension.
+    data. Raises InputError for k < 1, MismatchError for vectors of different dimension, shards
+    that do not fit each other, and a checkpoint of another search.
     """
     allowed = read_allowed(filter) if isinstance(filter, str | Path) else filter
-    return search(
-        base_vectors(base),
-        queries_of(queries),
-        k,
-        space,
-        allowed=allowed,
-        memory=memory,
-        threads=threads,
-        progress=progress,
+    if engine not in ENGINES:
+        raise InputError(f"unknown engine {engine!r}", hint=did_you_mean(engine, ENGINES))
+    opened, asked = open_base(base), open_queries(queries)
+    if opened.shards is None:
+        if engine != "threads":
+            raise InputError(
+                f"the engine {engine} reads files; this base is none",
+                hint="leave the engine out, or write the vectors to files",
+            )
+        return search(
+            opened.vectors,
+            asked,
+            k,
+            space,
+            allowed=allowed,
+            memory=memory,
+            threads=threads,
+            progress=progress,
+        )
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        raise InputError(f"k is {k!r}; expected a whole number of at least 1")
+    if opened.shards.dimension != asked.dimension:
+        raise MismatchError(
+            f"base vectors have {opened.shards.dimension} dimensions, queries {asked.dimension}",
+            hint="were both made by the same model, and are these the right two files?",
+        )
+    geometry, matrix = space_named(space), asked.require_matrix()
+    reasons = query_reasons(matrix, geometry)
+    usable = np.flatnonzero([not reason for reason in reasons])
+    job = Job(
+        opened.shards,
+        matrix[usable],
+        usable,
+        geometry,
+        int(k),
+        Filter.of(allowed, opened.vectors, asked),
+        machine_memory() // 4 if memory is None else memory,
+        threads or cores(),
     )
+    if job.memory < 1 << 20:
+        raise InputError(f"memory is {job.memory:,} bytes; expected at least 1 MiB")
+    ids = opened.vectors.given_ids
+    kept = None if checkpoint is None else Checkpoint(checkpoint, _signature(job, opened, asked))
+    tally = Tally(opened.shards.rows, progress or (lambda done, total: None), kept)
+    if engine == "threads":
+        answer = by_threads(job, tally, ids)
+    elif engine == "processes":
+        answer = by_processes(job, tally, id_order(ids), workers)
+    else:
+        from semrecall.truth.cluster import by_ray
+
+        answer = by_ray(job, tally, id_order(ids), workers, address)
+    run = as_run(
+        answer,
+        space=geometry,
+        k=int(k),
+        base=opened.vectors,
+        rows=opened.shards.rows,
+        queries=asked,
+        reasons=reasons,
+        allowed=job.allowed,
+    )
+    if timings is not None:
+        timings.update(answer.seconds)
+    return _with_shards(run, opened.shards)
+
+
+def _with_shards(run: Run, shards: Shards) -> Run:
+    """The run, its identity telling the order of the shards where there are several."""
+    if len(shards.files) == 1:
+        return run
+    files = [[name, shard.rows] for name, shard in zip(shards.names, shards.files, strict=True)]
+    return replace(run, identity={**run.identity, "shards": files})
+
+
+def _signature(job: Job, base: Base, queries: Vectors) -> Mapping[str, Any]:
+    """What a search is of, for its checkpoint."""
+    from importlib.metadata import version
+
+    codes = None if base.vectors.given_ids is None else base.vectors.given_ids.codes
+    return {
+        "base": list(zip(job.shards.names, job.shards.versions, strict=True)),
+        "base_rows": job.shards.rows,
+        "base_ids": None if codes is None else hashlib.sha256(codes.tobytes()).hexdigest(),
+        "queries": hashlib.sha256(job.queries.tobytes()).hexdigest(),
+        "query_count": len(queries),
+        "k": job.k,
+        "space": job.space.name,
+        "filter": None if job.allowed is None else job.allowed.fingerprint,
+        "semrecall": version("semrecall"),
+    }
