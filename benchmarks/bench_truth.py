@@ -1,4 +1,4 @@
-"""How long exact truth takes, beside the bare matrix product and faiss, all in one run.
+"""How long exact truth takes, beside the bare matrix product and other libraries, in one run.
 
     python benchmarks/bench_truth.py [--data copies] [--queries 100,1000,8000] [--space ip] [-k 100]
                                      [--rounds 5] [--threads 1]
@@ -12,9 +12,10 @@ Data sets:
             which has the falling spectrum of embeddings and no dimension that is empty
     noise   100,000 x 256: independent normal numbers, which no few directions describe
 
-Every figure is the median of several rounds that take turns. "plain" is semrecall without
-screening by fewer columns. CPU seconds hold still where other programs share the machine, and with
-`--threads 1` nothing in them is spent on waiting.
+Every figure is the median of several rounds that take turns. "plain" is semrecall by matrix
+products alone, "numpy only" what it is without numba. Other libraries (`bench_truth_peers.py`)
+take part where they are installed. CPU seconds hold still where other programs share the machine,
+and with `--threads 1` nothing in them is spent on waiting.
 """
 
 from __future__ import annotations
@@ -22,16 +23,18 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
-import faiss
 import numpy as np
 import threadpoolctl
+from bench_truth_peers import peers
 from numpy.typing import NDArray
 
 from semrecall.exact import search
+from semrecall.exact.compiled import compiled
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "dl-pool"
 
@@ -97,11 +100,6 @@ def product(base: NDArray[np.float32], queries: NDArray[np.float32]) -> None:
         np.matmul(queries, rows.T, out=out[:, : len(rows)] if len(rows) == step else None)
 
 
-def faiss_knn(base: NDArray[np.float32], queries: NDArray[np.float32], k: int, space: str) -> None:
-    kind = faiss.METRIC_L2 if space == "l2" else faiss.METRIC_INNER_PRODUCT
-    faiss.knn(queries, base, k, metric=kind)
-
-
 def seconds(task: Callable[[], object]) -> tuple[float, float]:
     """Wall and CPU seconds."""
     cpu, wall = time.process_time(), time.perf_counter()
@@ -126,25 +124,27 @@ def medians(
 def tasks_of(
     base: NDArray[np.float32], queries: NDArray[np.float32], options: argparse.Namespace
 ) -> dict[str, Callable[[], object]]:
-    default = faiss.cvar.distance_compute_blas_threshold
     k, space, threads = options.k, options.space, options.threads
 
-    def with_threshold(value: int) -> None:
-        faiss.cvar.distance_compute_blas_threshold = value
-        faiss_knn(base, queries, k, space)
-        faiss.cvar.distance_compute_blas_threshold = default
+    def ours() -> None:
+        search(base, queries, k, space, threads=threads)
+
+    def numpy_only() -> None:
+        with mock.patch("semrecall.exact.chunk.fused", return_value=None):
+            ours()
 
     def plain() -> None:
         with mock.patch("semrecall.exact.pruned.worth_a_look", return_value=False):
-            search(base, queries, k, space, threads=threads)
+            numpy_only()
 
-    return {
-        "product": lambda: product(base, queries),
+    tasks = {
+        "semrecall": ours,
+        "numpy only": numpy_only,
         "plain": plain,
-        "semrecall": lambda: search(base, queries, k, space, threads=threads),
-        "faiss": lambda: with_threshold(default),
-        "faiss best": lambda: with_threshold(1),
+        "product": lambda: product(base, queries),
+        **peers(base, queries, k, space, threads or 0),
     }
+    return {name: task for name, task in tasks.items() if name not in options.without}
 
 
 def main() -> None:
@@ -152,30 +152,28 @@ def main() -> None:
     parser.add_argument("--data", default="copies", choices=["copies", "docs", "lifted", "noise"])
     parser.add_argument("--queries", default="100,150,250,1000,4000")
     parser.add_argument("--space", default="ip")
-    parser.add_argument("-k", type=int, default=100)
+    parser.add_argument("-k", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=None)
+    parser.add_argument("--without", default="", help="names to leave out, with commas")
     options = parser.parse_args()
+    options.without = options.without.split(",")
     if options.threads:
         threadpoolctl.threadpool_limits(limits=options.threads)
-        faiss.omp_set_num_threads(options.threads)
-    print(f"{options.data}, k = {options.k}, {options.space}: median seconds, wall | CPU")
-    print(
-        "queries      product        plain    semrecall        faiss   faiss best"
-        " | in CPU seconds: plain/semrecall  best/semrecall  default/semrecall"
-    )
+    compiled()  # once a process, and not what is measured here
     for n_queries in map(int, options.queries.split(",")):
         base, queries = data(n_queries, options.data)
+        shape = f"{len(base):,} x {base.shape[1]:,}, {n_queries:,} queries"
+        print(f"{options.data} {shape}, k = {options.k}, {options.space}")
         wall, cpu = medians(tasks_of(base, queries, options), options.rounds)
-        best = min(cpu["faiss"], cpu["faiss best"])
-        print(
-            f"{n_queries:7,}"
-            + "".join(f"  {wall[name]:5.2f}|{cpu[name]:5.2f}" for name in wall)
-            + f" | {cpu['plain'] / cpu['semrecall']:31.2f}  {best / cpu['semrecall']:14.2f}"
-            f"  {cpu['faiss'] / cpu['semrecall']:17.2f}",
-            flush=True,
-        )
+        for name in wall:
+            print(
+                f"  {name:14} wall {wall[name]:7.3f} s ({wall[name] / wall['semrecall']:5.2f})"
+                f"   CPU {cpu[name]:7.3f} s ({cpu[name] / cpu['semrecall']:5.2f})",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":
+    warnings.simplefilter("ignore")
     main()

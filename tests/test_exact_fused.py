@@ -280,6 +280,18 @@ def test_rows_in_order_of_their_scores(forced: list[int]) -> None:
     assert forced
 
 
+def test_a_failed_guess_is_found_out_and_repaired(
+    forced: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(6)
+    base = rng.standard_normal((20_000, 16), dtype=np.float32)
+    queries = rng.standard_normal((5, 16), dtype=np.float32)
+    guess = fused.FusedPass._guess
+    monkeypatch.setattr(fused.FusedPass, "_guess", lambda *a: np.add(guess(*a), [0, 9, 1, 0, 2]))
+    assert_equal(search(base, queries, 10, "ip"), slow(base, queries, 10, "ip"))
+    assert forced
+
+
 def test_all_rows_equal_is_bounded(forced: list[int]) -> None:
     base = np.ones((70_000, 4), dtype=np.float32)
     with pytest.warns(SemrecallWarning, match="ties with neighbour 5"):

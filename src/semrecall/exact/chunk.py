@@ -15,11 +15,10 @@ from semrecall.exact.fused import fused
 from semrecall.exact.pruned import Shortcut
 from semrecall.exact.screen import Block, Screen, rounded_down
 from semrecall.exact.settle import (
-    PAIRS_AT_ONCE,
     Best,
     RowIds,
     exact_pair_scores,
-    merge,
+    merge_all,
     shorten,
 )
 from semrecall.exact.survivors import Survivors, TooMany
@@ -32,6 +31,7 @@ __all__ = ["ChunkPass", "TooMany"]
 
 _GROUP = 1024  # queries in one product
 _CELLS = 1 << 19  # scores in one product: 2 MiB, which stays in cache
+_SETTLED = 4096  # pairs settled at a time, about
 
 
 class Search(Protocol):
@@ -112,8 +112,8 @@ class ChunkPass:
         if self.search.filter is None and self.screen.dtype == np.float32:
             compiled = fused(self, len(self.search.usable), self.search.shortcut.threads)
             if compiled is not None:
-                found, sure = compiled.run(before)
-                return found, before, np.maximum(before, sure)
+                found, guess, sure = compiled.run(before)
+                return found, guess, np.maximum(before, sure)
             pruned = self.search.shortcut.over(self, before)
         guess = np.maximum(before, self._guess(before))
         if pruned is None:
@@ -264,39 +264,36 @@ class ChunkPass:
         """Score the survivors in float64 and merge them with the best so far."""
         order = np.argsort(found.query, kind="stable")
         rows, scores = found.row[order], found.score[order]
-        cuts = np.searchsorted(found.query[order], np.arange(len(self.queries) + 1))
+        m, search = len(self.queries), self.search
+        cuts = np.searchsorted(found.query[order], np.arange(m + 1)).tolist()
         error = self.screen.error(self.norm)
-        search = self.search
+        floor = before - error
+
+        def chosen(i: int) -> NDArray[np.int64]:
+            mine = rows[cuts[i] : cuts[i + 1]]
+            own = scores[cuts[i] : cuts[i + 1]]
+            if len(mine) <= self.k + self.k // 8 + 4:  # hardly any would be left out
+                return mine[own >= floor[i]]
+            return mine[shorten(own, error[i], before[i], self.k)]
 
         def settle(queries: range) -> None:
-            chosen = []
-            for i in queries:
-                mine = slice(cuts[i], cuts[i + 1])
-                keep = shorten(scores[mine], error[i], before[i], self.k)
-                chosen.append(rows[mine][keep])
-            counts = [len(c) for c in chosen]
-            numbers = np.repeat(np.arange(len(chosen)), counts)
-            exact = exact_pair_scores(
+            parts = [chosen(i) for i in queries]
+            numbers = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+            own = np.concatenate(parts)
+            asked = self.queries[queries.start : queries.stop]
+            exact = exact_pair_scores(search.space, self.chunk, own, asked, numbers)
+            place = slice(self.tile.start + queries.start, self.tile.start + queries.stop)
+            search.best[place] = merge_all(
                 search.space,
-                self.chunk,
-                np.concatenate(chosen),
-                self.queries[queries.start : queries.stop],
+                search.best[place],
                 numbers,
+                self.start + own,
+                exact,
+                self.k,
+                search.most_ties,
+                search.row_ids,
             )
-            ends = np.cumsum(counts)
-            for i, own, end in zip(queries, chosen, ends, strict=True):
-                place = self.tile.start + i
-                search.best[place] = merge(
-                    search.space,
-                    search.best[place],
-                    self.start + own,
-                    exact[end - len(own) : end],
-                    self.k,
-                    search.most_ties,
-                    search.row_ids,
-                )
 
-        m = len(self.queries)
-        step = max(1, min(64, PAIRS_AT_ONCE // self.k))
+        step = int(np.clip(_SETTLED // self.k, 1, 128))
         for _ in search.map(settle, [range(i, min(i + step, m)) for i in range(0, m, step)]):
             pass

@@ -63,16 +63,23 @@ class FusedPass:
         rows = int(np.clip(_VALUES // self._dimension, 96, 2048))
         self._step = rows // kernels.PAD * kernels.PAD
         self._local = threading.local()
+        self._rooms: list[_Room] = []
 
-    def run(self, before: NDArray[np.float64]) -> tuple[Survivors, NDArray[np.float64]]:
-        """All rows that may be among the k nearest, and a threshold these surely reach.
+    def run(
+        self, before: NDArray[np.float64]
+    ) -> tuple[Survivors, NDArray[np.float64], NDArray[np.float64]]:
+        """All rows that may reach a threshold, or what it rises to.
 
-        before: such a threshold, -inf where none is known.
+        before: a threshold that the k-th neighbours surely reach, -inf where none is known.
+        Returns the survivors, the threshold that was guessed, and one that is surely reached.
         """
-        self._threshold = before.copy()
-        n = len(self.work.chunk)
-        if n > 4 * self._step and not (self.work.start >= n and np.isfinite(before).all()):
-            self._seed()
+        n, size = len(self.work.chunk), len(self.work.sample)
+        guess = before
+        if n > max(4 * self._step, size) and not (
+            self.work.start >= n and np.isfinite(before).all()
+        ):
+            guess = np.maximum(before, self._guess(self.work.k * size / n))
+        self._threshold = guess.copy()
         found: list[Survivors] = []
         held = 0
         lows = list(range(0, n, self._step))
@@ -88,7 +95,8 @@ class FusedPass:
                 held = len(found[0].row)
                 if held > self.work.most // 2:
                     raise TooMany
-        return self._kept(found), self._threshold
+        sure = np.max([room.heaps[:, 0] for room in self._rooms], axis=0)
+        return self._kept(found), guess, sure - self.screen.error(self.work.norm)
 
     def _kept(self, found: list[Survivors]) -> Survivors:
         """Those that still reach the threshold."""
@@ -96,14 +104,14 @@ class FusedPass:
         reach = self._threshold - self.screen.error(self.work.norm)
         return every.where(every.score >= reach[every.query])
 
-    def _seed(self) -> None:
-        """Begin with what the k-th of the sample reaches: it is no better than the k-th of all."""
-        block = self.work.sample_block
-        rows = QuantisedRows(self._kernels, self._dimension, len(self.work.sample))
+    def _guess(self, expected: float) -> NDArray[np.float64]:
+        """What k rows should reach, and a few more, when so many of them are in the sample."""
+        rank = int(np.ceil(expected + 4 * np.sqrt(expected) + 2))
+        block, size, m = self.work.sample_block, len(self.work.sample), len(self.screen.left)
+        rows = QuantisedRows(self._kernels, self._dimension, size)
         rows.fill(block)
-        limits = self._queries.limits(self._threshold, block.norm, block.norm)
-        m, size = len(self._threshold), len(self.work.sample)
-        heaps = np.full((m, self.work.k), -np.inf, dtype=np.float32)
+        limits = self._queries.limits(np.full(m, -np.inf), block.norm, block.norm)
+        heaps = np.full((m, rank), -np.inf, dtype=np.float32)
 
         def scan(low: int) -> None:
             high = min(low + _SEEDED, self._queries.span)
@@ -114,9 +122,7 @@ class FusedPass:
 
         for _ in self.work.map(scan, list(range(0, self._queries.span, _SEEDED))):
             pass
-        np.maximum(
-            self._threshold, heaps[:, 0] - self.screen.error(block.norm), out=self._threshold
-        )
+        return heaps[:, 0].astype(np.float64)
 
     def _scanned(self, low: int) -> tuple[Block, Survivors]:
         """What passes of one block of rows."""
@@ -128,6 +134,7 @@ class FusedPass:
                 _Found(self._step, m),
                 np.full((m, self.work.k), -np.inf, dtype=np.float32),
             )
+            self._rooms.append(room)
         block = self.screen.block(self.work.chunk[low : low + self._step])
         room.rows.fill(block)
         room.norm = max(room.norm, block.norm)

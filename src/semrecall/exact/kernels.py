@@ -150,6 +150,21 @@ def _lowest(typing: Any, word: Any) -> Any:
     return numba.types.int64(numba.types.int64), code
 
 
+@intrinsic  # type: ignore[untyped-decorator]
+def _fetch(typing: Any, address: Any) -> Any:
+    """Ask for what is at an address, because it will be read soon."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [pointer, _I32, _I32, _I32])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        options = [ir.Constant(_I32, number) for number in (0, 3, 1)]  # to read, often, data
+        builder.call(function, [builder.inttoptr(arguments[0], pointer), *options])
+        return context.get_dummy_value()
+
+    return numba.types.void(numba.types.int64), code
+
+
 # Rows enough that sums do not wait for each other, few enough that all stays in registers.
 _TILES = [_tile(1, 12), _tile(2, 12 if _WIDE else 6), _tile(3, 6), _tile(4, 6)]
 _tile1, _tile2, _tile3, _tile4 = _TILES
@@ -254,32 +269,57 @@ def quantise(rows: Any, dimension: Any, values: Any, start: Any, numbers: Any) -
         numbers[i, 3] = -np.inf
 
 
-@_compiled(
-    numba.types.void(_rows, _ints, _rows, _ints, numba.types.boolean, _array(numba.types.float64))
-)
+_terms = _array(numba.types.float64)
+
+
+@_compiled(numba.types.void(_row, _row, _row, _row, _terms))
+def _products(a: Any, b: Any, c: Any, d: Any, terms: Any) -> None:
+    for j in range(len(terms)):
+        terms[j] = np.float64(a[j]) * np.float64(b[j]) + np.float64(c[j]) * np.float64(d[j])
+
+
+@_compiled(numba.types.void(_row, _row, _row, _row, _terms))
+def _squares(a: Any, b: Any, c: Any, d: Any, terms: Any) -> None:
+    for j in range(len(terms)):
+        x, y = np.float64(a[j]) - np.float64(b[j]), np.float64(c[j]) - np.float64(d[j])
+        terms[j] = x * x + y * y
+
+
+@_compiled(numba.types.void(_terms, _terms))
+def _add(terms: Any, others: Any) -> None:
+    for j in range(len(terms)):
+        terms[j] += others[j]
+
+
+@_compiled(numba.types.void(_rows, _ints, _rows, _ints, numba.types.boolean, _terms))
 def pair_sums(matrix: Any, rows: Any, others: Any, numbers: Any, squared: Any, sums: Any) -> None:
     """Sums of the products of rows, or of their squared differences, as `ordered_sum` adds them.
 
     In float64 and without any freedom in the order, so the sums have the same bits.
     """
     d = matrix.shape[1]
-    terms = np.empty(d, np.float64)
+    half, first = d // 2, d - d // 2
+    terms = np.zeros(first + 1, np.float64)
     for i in range(len(rows)):
+        if i + 1 < len(rows):
+            following = matrix.ctypes.data + rows[i + 1] * d * 4
+            for byte in range(0, 4 * d, 64):
+                _fetch(following + byte)
         a, b = matrix[rows[i]], others[numbers[i]]
+        # The first step takes the terms and adds both halves; an odd one in the middle stays alone.
         if squared:
-            for j in range(d):
-                off = np.float64(a[j]) - np.float64(b[j])
-                terms[j] = off * off
+            _squares(a[:half], b[:half], a[first:], b[first:], terms[:half])
         else:
-            for j in range(d):
-                terms[j] = np.float64(a[j]) * np.float64(b[j])
-        width = d
+            _products(a[:half], b[:half], a[first:], b[first:], terms[:half])
+        if first > half:
+            x, y = np.float64(a[half]), np.float64(b[half])
+            terms[half] = (x - y) * (x - y) if squared else x * y
+        width = first
         while width > 1:
-            half = width // 2
-            for j in range(half):
-                terms[j] += terms[width - half + j]
-            width -= half
-        sums[i] = terms[0] if d else 0.0
+            low = width // 2
+            _add(terms[:low], terms[width - low : width])
+            width -= low
+        sums[i] = terms[0]
 
 
 @_compiled(numba.types.void(_array(_f4), _f4))

@@ -15,7 +15,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["EMPTY", "Best", "RowIds", "exact_pair_scores", "merge", "most_ties", "shorten"]
+__all__ = [
+    "EMPTY",
+    "Best",
+    "RowIds",
+    "exact_pair_scores",
+    "merge",
+    "merge_all",
+    "most_ties",
+    "shorten",
+]
 
 #: Large enough that threads do not wait for each other, small enough for the cache.
 PAIRS_AT_ONCE = 1024
@@ -103,29 +112,56 @@ def merge(
     most_ties: int,
     row_ids: RowIds | None,
 ) -> Best:
-    """The best k of `best` and new scored rows, and the ties with the k-th.
+    """The same for one query."""
+    numbers = np.zeros(len(rows), dtype=np.int64)
+    return merge_all(space, [best], numbers, rows, scores, k, most_ties, row_ids)[0]
 
-    Order: nearest first, then id ascending (`row_ids` are the ids by row number; None where row
-    numbers are the ids). At most `most_ties` results beyond k are kept.
+
+def merge_all(
+    space: Space,
+    best: list[Best],
+    numbers: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    scores: NDArray[np.float64],
+    k: int,
+    most_ties: int,
+    row_ids: RowIds | None,
+) -> list[Best]:
+    """The best k of each query, of `best` and new scored rows, and the ties with the k-th.
+
+    numbers: to which of the queries each new row belongs. Order: nearest first, then id ascending
+    (`row_ids` are the ids by row number; None where row numbers are the ids). At most `most_ties`
+    results beyond k are kept.
     """
-    last = best.scores[-1] if best.cut else None
-    if len(best.rows):
-        rows = np.concatenate([best.rows, rows])
-        scores = np.concatenate([best.scores, scores])
+    m = len(best)
+    held = [len(b.rows) for b in best]
+    if any(held):
+        numbers = np.concatenate([np.repeat(np.arange(m), held), numbers])
+        rows = np.concatenate([*(b.rows for b in best), rows])
+        scores = np.concatenate([*(b.scores for b in best), scores])
     key = space.sort_key(scores)
-    if len(key) > k:
-        limit = np.partition(key, k - 1)[k - 1]
-        inside = key <= limit
-        rows, scores, key = rows[inside], scores[inside], key[inside]
-    order = np.argsort(key, kind="stable")
-    ordered = key[order]
-    if bool((ordered[1:] == ordered[:-1]).any()):
-        order = np.lexsort((rows if row_ids is None else row_ids[rows].array(), key))
-    more = len(order) > k + most_ties
-    order = order[: k + most_ties]
-    scores = scores[order]
-    # Ties that were left out matter only while they still tie with the k-th.
-    return Best(rows[order], scores, more or (last is not None and bool(scores[k - 1] == last)))
+    order = np.lexsort((key, numbers))
+    ordered, query = key[order], numbers[order]
+    if bool(((ordered[1:] == ordered[:-1]) & (query[1:] == query[:-1])).any()):
+        order = np.lexsort((rows if row_ids is None else row_ids[rows].array(), key, numbers))
+    counts = np.bincount(query, minlength=m)
+    starts = np.cumsum(counts) - counts
+    limit = np.full(m, np.inf)
+    more = counts > k
+    limit[more] = ordered[starts[more] + k - 1]
+    reach = np.bincount(query[(ordered <= limit[query]) | ~more[query]], minlength=m)
+    most = k + most_ties
+    place = np.arange(len(order)) - starts[query]
+    order = order[place < np.minimum(reach, most)[query]]
+    rows, scores = rows[order], scores[order]
+    ends = np.cumsum(np.minimum(reach, most)).tolist()
+    cuts = (reach > most).tolist()
+    merged = []
+    for old, low, high, cut in zip(best, [0, *ends], ends, cuts, strict=False):
+        # Ties that were left out matter only while they still tie with the k-th.
+        still = old.cut and bool(scores[low + k - 1] == old.scores[-1])
+        merged.append(Best(rows[low:high], scores[low:high], cut or still))
+    return merged
 
 
 def shorten(screen_scores: NDArray[Any], error: float, floor: float, k: int) -> NDArray[np.bool_]:
