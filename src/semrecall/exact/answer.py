@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semrecall.data import Ids, Run, Vectors
+from semrecall.data.allowed import NOTHING_ALLOWED
 from semrecall.data.vectors import Fingerprint, identity_of
 from semrecall.errors import SemrecallWarning
 from semrecall.exact.settle import EMPTY, Best, most_ties
@@ -116,6 +117,9 @@ def as_run(
             zero = answer.zero if allowed is None else _allowed(allowed, query, answer.zero)
             best[query] = _filled_up(found, zero, k, row_ids)
     flat = np.concatenate([b.rows for b in best]) if best else np.empty(0, dtype=np.int64)
+    if allowed is not None:
+        nothing = (allowed.allowed_rows == 0).tolist()
+        reasons = [r or NOTHING_ALLOWED * n for r, n in zip(reasons, nothing, strict=True)]
     _warn(answer, reasons, k)
     return Run(
         queries=queries.ids,
@@ -164,7 +168,7 @@ def _identity(
         "k": k,
         "base": identity_of(base, rows, fingerprint),
         "queries": identity_of(queries, len(queries), queries.fingerprint),
-        "filter": None if allowed is None else allowed.fingerprint,
+        "filter": None if allowed is None else allowed.identity,
         "left_out_rows": len(answer.left_out),
         "zero_rows": len(answer.zero),
         "semrecall": version("semrecall"),

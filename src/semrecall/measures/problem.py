@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 
+from semrecall.data.allowed import NOTHING_ALLOWED
 from semrecall.data.ids import Ids, codes_in, unify
 from semrecall.data.judgments import Judgments
 from semrecall.data.rows import repeated, row_numbers
@@ -369,5 +370,6 @@ def _shortfall(
     if true is None:
         return np.maximum(asked - given, 0), np.zeros_like(given)
     exist = np.count_nonzero(true.codes >= 0, axis=1)
-    leaked = (exist == 0) & np.array([not reason for reason in reasons], dtype=bool)
+    empty = np.array([reason in ("", NOTHING_ALLOWED) for reason in reasons], dtype=bool)
+    leaked = (exist == 0) & empty
     return np.maximum(np.minimum(asked, exist) - given, 0), np.where(leaked, given, 0)

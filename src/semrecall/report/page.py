@@ -382,6 +382,8 @@ def _by(scores_by: str) -> str:
 def _fact(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {_fact(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return "; ".join(map(_fact, value[:5])) + ("; ..." if len(value) > 5 else "")
     return f"{value:,}" if isinstance(value, int) else one_line(str(value))
 
 
