@@ -14,7 +14,7 @@ UV := $(or $(shell uv pip install --help 2>/dev/null | grep -q -e --group && com
 export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT ?= 180
 
-.PHONY: help demo test lint format minimal environment smoke bench clean
+.PHONY: help demo test lint format minimal environment smoke docs bench clean
 
 help:
 	@echo 'make demo     install semrecall into .venv and run its demo'
@@ -25,6 +25,7 @@ help:
 	@echo 'make environment NAME=...  run the tests that need packages which go with no others'
 	@echo '                (tests/environments/NAME.txt)'
 	@echo 'make smoke    build the package, install it as users do, and run its commands'
+	@echo 'make docs     build the documentation site: build/docs/index.html'
 	@echo 'make bench    a quick benchmark of exact truth (about a minute)'
 	@echo 'make clean    remove environments, caches and builds'
 	@echo
@@ -64,6 +65,11 @@ smoke: | $(UV)
 	cd .venv-smoke && bin/semrecall list
 	cd .venv-smoke && bin/semrecall demo
 
+docs: .venv-docs/.ready
+	.venv-docs/bin/sphinx-build -W --keep-going -q -b html docs build/docs
+	@cp build/docs/README.html build/docs/index.html
+	@echo 'build/docs/index.html'
+
 bench: .venv/.full
 	$(BIN)/python benchmarks/bench_truth.py --queries 100,1000 --rounds 3
 
@@ -87,6 +93,10 @@ clean:
 		--resolution $(RESOLUTION) --editable . --group test
 	@touch $@
 
+.venv-docs/.ready: pyproject.toml | .venv-docs/bin/python
+	@$(settings); $(UV) pip install --quiet --python .venv-docs/bin/python --editable . --group docs
+	@touch $@
+
 # By pip: it knows of builds that lie on the machine itself.
 .venv-$(NAME)/.ready: pyproject.toml tests/environments/$(NAME).txt | $(UV)
 	@$(new_enough)
@@ -95,7 +105,7 @@ clean:
 		--requirement tests/environments/$(NAME).txt
 	@touch $@
 
-.venv/bin/python .venv-minimal/bin/python .venv-smoke/bin/python: | $(UV)
+.venv/bin/python .venv-minimal/bin/python .venv-smoke/bin/python .venv-docs/bin/python: | $(UV)
 	@$(new_enough)
 	@$(UV) venv --quiet --clear --python "$$($(executable))" $(@:/bin/python=)
 

@@ -183,7 +183,9 @@ def test_readme_names_the_two_commands():
 def test_docs_index_names_every_page():
     index = (ROOT / "docs" / "README.md").read_text()
     linked = {Path("docs") / link for link in re.findall(r"\]\(([^)#:]+\.md)\)", index)}
-    assert set(PAGES) - linked == {Path("docs/README.md")}
+    # On the site these two stand for CONTRIBUTING.md and CHANGELOG.md, which the index names.
+    above = {Path("docs/reference/contributing.md"), Path("docs/reference/changelog.md")}
+    assert set(PAGES) - linked == {Path("docs/README.md")} | above
 
 
 @pytest.mark.parametrize(

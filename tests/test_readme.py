@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from documentation import blocks as blocks_of
+from documentation import commands_of, run
 
 import semrecall as sr
 from semrecall.judges import Ledger
@@ -20,28 +18,7 @@ TEXT = README.read_text(encoding="utf-8")
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", TEXT, flags=re.DOTALL | re.MULTILINE)
-
-
-def commands_of(block: str) -> list[str]:
-    return re.sub(r"\\\n\s+", "", block).splitlines()
-
-
-def run(line: str, folder: Path, *, allowed: tuple[int, ...] = (0,)) -> str:
-    """Run a command of a session; what it says on both streams."""
-    words = shlex.split(line.removeprefix("$ "), comments=True)
-    assert words[0] == "semrecall"
-    program = "import sys; from semrecall.cli import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", program, *words[1:]],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode in allowed, (line, done.stderr)
-    assert "Traceback" not in done.stderr
-    return done.stdout + done.stderr
+    return blocks_of(TEXT, language)
 
 
 def test_python(capsys: pytest.CaptureFixture[str]) -> None:

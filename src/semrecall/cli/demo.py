@@ -20,7 +20,11 @@ REPORT = "semrecall-demo.html"
     "--html", type=OutputPath(".html", ".htm"), default=REPORT, show_default=True,
     help="Where to write the report; an empty name writes none.",
 )  # fmt: skip
-def command(html: str) -> None:
+@click.option(
+    "--save", "folder", type=click.Path(file_okay=False),
+    help="Write the data to a folder, to try the other commands on, and do nothing else.",
+)  # fmt: skip
+def command(html: str, folder: str | None) -> None:
     """Show the whole story on built-in data.
 
     The corpus is the documentation of Python's standard library and of numpy, as installed here;
@@ -35,6 +39,9 @@ def command(html: str) -> None:
     start = time.perf_counter()
     _said("reading the documentation of Python and numpy, making vectors")
     problem = load()
+    if folder is not None:
+        _save(problem, folder)
+        return
     _introduce(problem)
     _said("building the index and searching it with every setting")
     story = sweep(problem)
@@ -50,6 +57,13 @@ def command(html: str) -> None:
 
 def _said(line: str) -> None:
     click.echo(f"{line} ...", err=True)
+
+
+def _save(problem: Problem, folder: str) -> None:
+    from semrecall.demo.saved import save
+
+    for path, what in save(problem, folder).items():
+        click.echo(f"{path}: {what}", err=True)
 
 
 def _introduce(problem: Problem) -> None:
