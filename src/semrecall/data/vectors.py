@@ -219,9 +219,16 @@ class Fingerprint:
             return
         stop = start + len(block)
         points = _sample_points(stop)
-        for row in points[points >= start].tolist():
-            self._hash.update(_row_bytes(block[row - start]))
+        self._hash.update(_row_bytes(block[points[points >= start] - start]))
         self._last, self._rows = np.array(block[-1]), stop
+
+    def add_positions(self, rows: NDArray[np.int64], values: NDArray[Any]) -> None:
+        """Take in the rows that matter of what comes next: their numbers, and their values."""
+        if len(rows) == 0:
+            return
+        stop = int(rows[-1]) + 1
+        self._hash.update(_row_bytes(values[np.isin(rows, _sample_points(stop))]))
+        self._last, self._rows = np.array(values[-1]), stop
 
     @staticmethod
     def positions(start: int, stop: int) -> NDArray[np.int64]:

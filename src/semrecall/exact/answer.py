@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,8 +54,7 @@ class Sample:
     def fingerprint(self, dtype: np.dtype[Any], dimension: int) -> str:
         """The fingerprint of the base, once all of it was read."""
         printer = Fingerprint(dtype, dimension)
-        for row, value in zip(self.rows.tolist(), self.values, strict=True):
-            printer.add(row, value[None])
+        printer.add_positions(self.rows, self.values)
         return printer.hexdigest()
 
 
@@ -160,8 +160,6 @@ def _identity(
     queries: Vectors,
     allowed: Filter | None,
 ) -> dict[str, Any]:
-    from importlib.metadata import version
-
     fingerprint = answer.sample.fingerprint(base.dtype, base.dimension)
     return {
         "space": space.name,
@@ -171,8 +169,15 @@ def _identity(
         "filter": None if allowed is None else allowed.identity,
         "left_out_rows": len(answer.left_out),
         "zero_rows": len(answer.zero),
-        "semrecall": version("semrecall"),
+        "semrecall": _version(),
     }
+
+
+@cache
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("semrecall")
 
 
 def _warn(answer: Answer, reasons: list[str], k: int) -> None:

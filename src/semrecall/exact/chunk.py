@@ -263,23 +263,21 @@ class ChunkPass:
     def _settle(self, found: Survivors, before: NDArray[np.float64]) -> None:
         """Score the survivors in float64 and merge them with the best so far."""
         order = np.argsort(found.query, kind="stable")
-        rows, scores = found.row[order], found.score[order]
+        query, rows, scores = found.query[order], found.row[order], found.score[order]
         m, search = len(self.queries), self.search
-        cuts = np.searchsorted(found.query[order], np.arange(m + 1)).tolist()
+        cuts = np.searchsorted(query, np.arange(m + 1))
         error = self.screen.error(self.norm)
-        floor = before - error
-
-        def chosen(i: int) -> NDArray[np.int64]:
-            mine = rows[cuts[i] : cuts[i + 1]]
-            own = scores[cuts[i] : cuts[i + 1]]
-            if len(mine) <= self.k + self.k // 8 + 4:  # hardly any would be left out
-                return mine[own >= floor[i]]
-            return mine[shorten(own, error[i], before[i], self.k)]
+        keep = scores >= (before - error)[query]
+        # Of the others hardly any row would be left out.
+        crowded = np.diff(cuts) > self.k + self.k // 8 + 4
 
         def settle(queries: range) -> None:
-            parts = [chosen(i) for i in queries]
-            numbers = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-            own = np.concatenate(parts)
+            mine = slice(cuts[queries.start], cuts[queries.stop])
+            for i in queries.start + np.flatnonzero(crowded[queries.start : queries.stop]):
+                some = slice(cuts[i], cuts[i + 1])
+                keep[some] = shorten(scores[some], error[i], before[i], self.k)
+            own = rows[mine][keep[mine]]
+            numbers = query[mine][keep[mine]].astype(np.int64) - queries.start
             asked = self.queries[queries.start : queries.stop]
             exact = exact_pair_scores(search.space, self.chunk, own, asked, numbers)
             place = slice(self.tile.start + queries.start, self.tile.start + queries.stop)

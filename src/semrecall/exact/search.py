@@ -20,6 +20,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -190,6 +191,14 @@ def chunk_rows(dimension: int, dtype: np.dtype[Any], memory: int, copies: int = 
     return int(min(_CHUNK, max(1024, memory // 2 // row_bytes)))
 
 
+@cache
+def _libraries() -> Any:
+    """The libraries with threads of their own, once: that of numpy is among them from the start."""
+    import threadpoolctl
+
+    return threadpoolctl.ThreadpoolController()
+
+
 @dataclass(frozen=True)
 class _Whole:
     """What was known at the end of a block."""
@@ -244,10 +253,8 @@ class Scan:
         self._seconds: dict[str, float] = {}
 
     def __enter__(self) -> Scan:
-        import threadpoolctl
-
         # Products run beside each other, one on each core, so each needs one thread only.
-        self._limits = threadpoolctl.threadpool_limits(limits=1, user_api="blas")
+        self._limits = _libraries().limit(limits=1, user_api="blas")
         self._pool = ThreadPoolExecutor(self.threads)
         return self
 
