@@ -350,6 +350,17 @@ def test_without_numba_the_answer_is_the_same(monkeypatch: pytest.MonkeyPatch) -
     compiled.cache_clear()
 
 
+def test_a_compiler_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str) -> None:
+        raise TypeError("No conversion\nand much more")
+
+    monkeypatch.setattr("semrecall.exact.compiled.import_module", fail)
+    compiled.cache_clear()
+    with pytest.warns(SemrecallWarning, match="which numba did not make: No conversion$"):
+        assert compiled() is None
+    compiled.cache_clear()
+
+
 def test_small_work_does_not_load_the_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise AssertionError

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+from semrecall.errors import SemrecallWarning
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -19,11 +22,17 @@ _NAME = "semrecall.exact.kernels"
 def compiled() -> ModuleType | None:
     """The compiled loops; None without numba, or on a processor without products of bytes.
 
-    Loading them takes about a second, and a few more the first time on a machine.
+    Loading them takes about a second, and a few more the first time on a machine. Where numba is
+    there and cannot compile them, a warning says so: all results are the same without.
     """
     try:
         return import_module(_NAME)
     except ImportError:
+        return None
+    except Exception as fault:  # whatever a compiler can fail with
+        first = str(fault).strip().partition("\n")[0]
+        message = f"exact search goes on without compiled loops, which numba did not make: {first}"
+        warnings.warn(message, SemrecallWarning, stacklevel=2)
         return None
 
 

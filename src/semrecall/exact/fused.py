@@ -42,7 +42,7 @@ def fused(work: Pass, queries: int, threads: int) -> FusedPass | None:
     """
     n, d = work.chunk.shape
     m = len(work.screen.left)
-    # Heaps take at most a quarter of what survivors may.
+    # Survivors may take half the memory; heaps take an eighth of it at most.
     if not _LEAST <= d <= MOST_DIMENSIONS or threads * m * work.k * 4 > work.most * 12:
         return None
     # Turning rows into bytes takes as long as the product with a few queries; loading the loops
@@ -50,17 +50,20 @@ def fused(work: Pass, queries: int, threads: int) -> FusedPass | None:
     if m < _FEW or (loaded() is None and n * queries * d < _LOADING * threads):
         return None
     kernels = compiled()
-    return None if kernels is None else FusedPass(work, kernels)
+    return None if kernels is None else FusedPass(work, kernels, threads)
 
 
 class FusedPass:
     """One chunk against one tile of queries, by products of bytes first."""
 
-    def __init__(self, work: Pass, kernels: ModuleType) -> None:
+    def __init__(self, work: Pass, kernels: ModuleType, threads: int) -> None:
         self.work, self.screen, self._kernels = work, work.screen, kernels
         self._dimension = work.chunk.shape[1]
         self._queries = QuantisedQueries(kernels, work.screen, self._dimension)
-        rows = int(np.clip(_VALUES // self._dimension, 96, 2048))
+        # So many rows that they stay in cache, and all pairs of them take a quarter of the memory.
+        pairs = work.most * 96 // 4 // 10 // threads
+        rows = min(_VALUES // self._dimension, pairs // len(work.screen.left))
+        rows = int(np.clip(rows, 96, 2048))
         self._step = rows // kernels.PAD * kernels.PAD
         self._local = threading.local()
         self._rooms: list[_Room] = []

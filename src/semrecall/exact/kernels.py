@@ -23,6 +23,8 @@ _FEATURES = binding.get_host_cpu_features()
 _WIDE = all(_FEATURES.get(name, False) for name in ("avx512f", "avx512bw", "avx512vnni"))
 if not (_WIDE or (_FEATURES.get("avxvnni", False) and _FEATURES.get("fma", False))):
     raise ImportError("this processor has no products of bytes")
+if numba.config.DISABLE_JIT:
+    raise ImportError("numba is told not to compile")
 
 #: Queries in one vector, and what the number of rows is filled up to a multiple of.
 LANES = 16 if _WIDE else 8
