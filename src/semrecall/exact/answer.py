@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from semrecall.exact.filters import Filter
 
-__all__ = ["BAD_QUERY", "ZERO_QUERY", "Answer", "Sample", "as_run"]
+__all__ = ["BAD_QUERY", "ZERO_QUERY", "Answer", "Sample", "as_run", "queries_digest"]
 
 BAD_QUERY = "NaN or infinite query vector"
 ZERO_QUERY = "zero query vector"
@@ -165,7 +166,10 @@ def _identity(
         "space": space.name,
         "k": k,
         "base": identity_of(base, rows, fingerprint),
-        "queries": identity_of(queries, len(queries), queries.fingerprint),
+        "queries": {
+            **identity_of(queries, len(queries), queries.fingerprint),
+            "digest": queries_digest(queries),
+        },
         "filter": None if allowed is None else allowed.identity,
         "left_out_rows": len(answer.left_out),
         "zero_rows": len(answer.zero),
@@ -178,6 +182,11 @@ def _version() -> str:
     from importlib.metadata import version
 
     return version("semrecall")
+
+
+def queries_digest(queries: Vectors) -> str:
+    """A hash of all query vectors, in order."""
+    return hashlib.sha256(np.ascontiguousarray(queries.require_matrix()).data).hexdigest()[:32]
 
 
 def _warn(answer: Answer, reasons: list[str], k: int) -> None:

@@ -17,7 +17,7 @@ from semrecall.exact.answer import as_run
 from semrecall.exact.filters import Filter
 from semrecall.exact.search import Progress, machine_memory
 from semrecall.exact.search import workers as cores
-from semrecall.formats import queries_of, read_allowed
+from semrecall.formats import queries_of, read_allowed, read_ids
 from semrecall.formats.remote import is_url
 from semrecall.registry import did_you_mean
 from semrecall.space import Space
@@ -25,7 +25,9 @@ from semrecall.space import space as space_named
 from semrecall.systems import base_vectors
 from semrecall.truth.checkpoint import Checkpoint
 from semrecall.truth.engines import ENGINES, by_processes, by_threads
+from semrecall.truth.rows import RowHashes
 from semrecall.truth.shards import Shards
+from semrecall.truth.update import update_truth
 from semrecall.truth.work import Job, Tally, id_order
 
 __all__ = ["Base", "open_base", "open_queries", "truth"]
@@ -83,6 +85,13 @@ def truth(
     address: str | None = None,
     checkpoint: Path | str | None = None,
     timings: dict[str, float] | None = None,
+    update: Run | Path | str | None = None,
+    was: Any = None,
+    changed: Any = None,
+    rows: RowHashes | Path | str | None = None,
+    spare: int | None = None,
+    keep_rows: Path | str | None = None,
+    notes: list[str] | None = None,
 ) -> Run:
     """The exact k nearest neighbours of every query, the same on every machine.
 
@@ -107,15 +116,83 @@ def truth(
         its end; the same call goes on from there. Remove it when the run is stored. For bases of
         files only.
     timings: filled with seconds spent waiting for "reading", and on "screening" and "settling".
+    update: an older truth, or its .parquet file, to repair: only rows that are new or changed are
+        scored, and only queries for which that does not suffice search the whole base. What comes
+        out has the bits of a truth made anew. One of these tells what changed: was, the base it
+        was made from; rows, the row hashes of that base (those kept beside the file by default);
+        changed, the ids of all new and changed rows, on your word. A deleted row is one that the
+        base no longer has.
+    spare: how many neighbours more than k are kept, so that later deletions do not use them up;
+        as in the older truth, or none.
+    keep_rows: a file for hashes of the rows of base and queries, which tell a later update what
+        changed.
+    notes: gets a line of what an update did.
 
     Returns a Run with float64 scores in the natural unit of the space and the identity of the
     data. Raises InputError for k < 1, MismatchError for vectors of different dimension, shards
-    that do not fit each other, and a checkpoint of another search.
+    that do not fit each other, a checkpoint of another search, and what cannot be an update.
     """
+    opened, asked = open_base(base), open_queries(queries)
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        raise InputError(f"k is {k!r}; expected a whole number of at least 1")
+    if spare is not None and spare < 0:
+        raise InputError(f"spare is {spare}; expected a whole number of at least 0")
+
+    def search_all(source: Any, some: Vectors, depth: int) -> Run:
+        return _searched(
+            source, some, depth, space, filter=filter, memory=memory, threads=threads,
+            progress=progress, engine=engine, workers=workers, address=address,
+            checkpoint=checkpoint, timings=timings,
+        )  # fmt: skip
+
+    if update is None:
+        if not (was is None and changed is None and rows is None):
+            raise InputError("was, changed and rows are for an update; give update=")
+        depth = int(k) + (spare or 0)
+        run = search_all(opened, asked, depth)
+        hashes = None
+    else:
+        if filter is not None:
+            raise InputError("a filtered truth cannot be updated; leave update or filter out")
+        done = update_truth(
+            update, opened.vectors, asked, int(k), space, search=search_all, source=opened,
+            was=None if was is None else open_base(was).vectors,
+            changed=read_ids(changed) if isinstance(changed, str | Path) else changed,
+            rows=rows, spare=spare, memory=memory, threads=threads,
+        )  # fmt: skip
+        run, hashes, spare = _with_shards(done.run, opened.shards), done.hashes, done.spare
+        if notes is not None:
+            notes.append(str(done))
+    more: dict[str, Any] = {"k": int(k)} | ({"spare": spare} if spare else {})
+    if keep_rows is not None:
+        hashes = replace(hashes or RowHashes.of(opened.vectors), queries=RowHashes.of(asked).hashes)
+        hashes.write(keep_rows)
+        more["row_hashes"] = hashes.digest
+        more["queries"] = {**run.identity["queries"], "hashes": hashes.queries_digest}
+    return run.replace(k=int(k), identity={**run.identity, **more})
+
+
+def _searched(
+    base: Any,
+    queries: Vectors,
+    k: int,
+    space: str | Space,
+    *,
+    filter: Any,  # noqa: A002
+    memory: int | None,
+    threads: int | None,
+    progress: Progress | None,
+    engine: str,
+    workers: int | None,
+    address: str | None,
+    checkpoint: Path | str | None,
+    timings: dict[str, float] | None,
+) -> Run:
+    """The k nearest of all rows; see `truth`."""
     allowed = read_allowed(filter) if isinstance(filter, str | Path) else filter
     if engine not in ENGINES:
         raise InputError(f"unknown engine {engine!r}", hint=did_you_mean(engine, ENGINES))
-    opened, asked = open_base(base), open_queries(queries)
+    opened, asked = open_base(base), queries
     if opened.shards is None:
         if engine != "threads":
             raise InputError(
@@ -132,8 +209,6 @@ def truth(
             threads=threads,
             progress=progress,
         )
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-        raise InputError(f"k is {k!r}; expected a whole number of at least 1")
     if opened.shards.dimension != asked.dimension:
         raise MismatchError(
             f"base vectors have {opened.shards.dimension} dimensions, queries {asked.dimension}",
@@ -180,9 +255,9 @@ def truth(
     return _with_shards(run, opened.shards)
 
 
-def _with_shards(run: Run, shards: Shards) -> Run:
+def _with_shards(run: Run, shards: Shards | None) -> Run:
     """The run, its identity telling the order of the shards where there are several."""
-    if len(shards.files) == 1:
+    if shards is None or len(shards.files) == 1:
         return run
     files = [[name, shard.rows] for name, shard in zip(shards.names, shards.files, strict=True)]
     return replace(run, identity={**run.identity, "shards": files})
