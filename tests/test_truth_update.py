@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import semrecall as sr
+from semrecall.cli import cli
 from semrecall.data import Run, Vectors
 from semrecall.errors import InputError, MismatchError, SemrecallWarning
 from semrecall.truth.rows import RowHashes, beside
@@ -341,3 +343,40 @@ def test_other_files_are_no_row_hashes(tmp_path: Path) -> None:
     RowHashes.of(Vectors.of(base)).write(tmp_path / "r.parquet")
     with pytest.raises(MismatchError, match="the row hashes has other rows"):
         sr.truth(base, queries, 5, "ip", update=old, rows=tmp_path / "r.parquet")
+
+
+def test_at_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    base, queries, _ = world(300)
+    np.save("old.npy", base)
+    np.save("queries.npy", queries)
+    names = [f"ก{i}" for i in range(301)]
+    Path("old.txt").write_text("\n".join(names[:300]))
+    Path("new.txt").write_text("\n".join(names[1:]))
+    np.save("new.npy", np.concatenate([base[1:], base[:1] * 2]))
+    Path("changed.txt").write_text(names[300])
+
+    def shell(*words: str, code: int = 0) -> str:
+        done = CliRunner().invoke(cli, ["truth", *words], catch_exceptions=True)
+        assert done.exit_code == code or isinstance(done.exception, sr.SemrecallError | OSError)
+        return done.stderr if done.exception is None else str(done.exception)
+
+    old = ("old.npy", "queries.npy", "-k", "5", "--space", "ip", "--base-ids", "old.txt")
+    new = ("new.npy", "queries.npy", "-k", "5", "--space", "ip", "--base-ids", "new.txt")
+    shell(*new, "-o", "fresh.parquet")
+    fresh = sr.read("fresh.parquet")
+    for told in (("--was", "old.npy", "--was-ids", "old.txt"), ("--changed", "changed.txt")):
+        shell(*old, "-o", "truth.parquet")
+        said = shell(*new, "--update", "truth.parquet", *told, "-o", "truth.parquet")
+        assert "1 row scored" in said
+        assert_same(sr.read("truth.parquet"), fresh)
+    assert "nothing tells which rows changed" in shell(*new, "--update", "fresh.parquet")
+    shell(*old, "--keep-rows", "--spare", "10", "-o", "kept.parquet")
+    # The hashes beside the truth tell what changed, and go on doing so.
+    said = shell(*new, "--update", "kept.parquet", "-o", "kept.parquet")
+    assert "1 row scored (1 inserted, 0 changed, 1 deleted); 0 of 20 queries searched" in said
+    said = shell(*old, "--update", "kept.parquet", "-o", "kept.parquet")
+    assert "1 row scored (1 inserted, 0 changed, 1 deleted); 0 of 20 queries searched" in said
+    assert sr.read("kept.parquet").identity["spare"] == 10
+    assert "keeps them beside -o" in shell(*old, "--keep-rows")
+    assert "no such file" in shell(*old, "--update", "gone.parquet")

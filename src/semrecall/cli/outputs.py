@@ -52,8 +52,8 @@ def _paths(
 ) -> Iterator[tuple[str, str]]:
     """(path, what it is called) of the parameters that are written, or of those that are read."""
     for param in command.params:
-        # A saved comparison that was loaded may be saved again: that is what extending it means.
-        if not isinstance(param.type, click.Path) or param.name == "load":
+        # What was loaded to be extended or updated may be written again: that is what it means.
+        if not isinstance(param.type, click.Path) or param.name in ("load", "update"):
             continue
         if isinstance(param.type, OutputPath) != outputs:
             continue

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from semrecall.cli.outputs import OutputPath, WritingCommand
+from semrecall.cli.updating import update_given, update_options
 
 
 @click.command("truth", cls=WritingCommand)
@@ -33,6 +34,7 @@ from semrecall.cli.outputs import OutputPath, WritingCommand
 )  # fmt: skip
 @click.option("--memory", metavar="SIZE", help="E.g. 8GB; a quarter of the machine's if absent.")
 @click.option("--threads", type=click.IntRange(min=1), help="Cores to use; all if absent.")
+@update_options
 def command(
     base: str,
     queries: str,
@@ -46,6 +48,7 @@ def command(
     filter_file: str | None,
     memory: str | None,
     threads: int | None,
+    **updating: Any,
 ) -> None:
     """Find the exact nearest neighbours of every query.
 
@@ -54,9 +57,14 @@ def command(
     is read in pages. The answer is the same on every machine: scores are float64,
     equal scores stand in order of their ids, and ties at rank k are kept.
 
+    After inserts, deletes and changes, --update repairs a truth: what comes out has the bits of a
+    new one. Rows are known by their ids.
+
     \b
-    Example:
+    Examples:
       semrecall truth base.fbin queries.fbin -k 100 --space ip -o truth.parquet
+      semrecall truth new.npy queries.npy -k 100 --space ip --base-ids new.txt \
+          --update truth.parquet --changed changed.txt -o truth.parquet
     """
     import time
 
@@ -72,6 +80,7 @@ def command(
             f"k is {k:,}, but the base has {vectors.length:,} rows",
             hint=f"ask for at most -k {vectors.length}" if vectors.length else None,
         )
+    more = update_given(updating, output, base_dataset)
     start = time.perf_counter()
     with progress_bar("exact search", vectors.length) as progress:
         found = truth(
@@ -83,8 +92,11 @@ def command(
             memory=None if memory is None else bytes_of(memory),
             threads=threads,
             progress=progress,
+            **more,
         )
     seconds = time.perf_counter() - start
+    for note in more["notes"]:
+        click.echo(note, err=True)
     if output is None:
         _print_lines(found)
         return

@@ -305,8 +305,6 @@ class _Work:
         known: hashes of the queries of the truth, where they were kept.
         """
         self._redo(self._at < 0, "that are new")
-        had = np.array([at >= 0 and bool(self.old.reason(at)) for at in self._at], dtype=bool)
-        self._redo(had, "that had no direction")
         same = self._surely_same()
         if known is not None:
             had_before, now = np.flatnonzero(self._at >= 0), RowHashes.of(self.queries).hashes

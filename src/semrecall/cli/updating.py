@@ -1,0 +1,67 @@
+"""The options of semrecall truth that bring an older truth up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+__all__ = ["update_given", "update_options"]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option(
+        "--update", type=click.Path(), metavar="OLD.parquet",
+        help="Repair this truth: score only rows that are new or changed. -o may name it, too.",
+    ),
+    click.option("--was", type=click.Path(), help="The base that the old truth was made from."),
+    click.option("--was-ids", type=click.Path(), help="Ids of the rows of --was, like --base-ids."),
+    click.option(
+        "--changed", type=click.Path(),
+        help="Ids of all new and changed rows, one a line, or .npy; in place of --was.",
+    ),
+    click.option(
+        "--keep-rows", is_flag=True,
+        help="Keep row hashes beside -o, so that --update needs neither --was nor --changed.",
+    ),
+    click.option(
+        "--spare", type=click.IntRange(min=0),
+        help="Keep so many neighbours more than -k, which later deletions may use up.",
+    ),
+)  # fmt: skip
+
+
+def update_options(command: Command) -> Command:
+    """Decorator: the options that say what is updated, and how it is known what changed."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def update_given(given: Mapping[str, Any], output: str | None, dataset: str | None) -> Any:
+    """What the options say, in the words of `truth`.
+
+    Row hashes that were found beside the old truth are kept beside the new one, too.
+    """
+    from semrecall.errors import InputError
+    from semrecall.truth.rows import beside
+    from semrecall.truth.verb import open_base
+
+    update = given["update"]
+    if update is not None and not Path(update).exists():
+        raise FileNotFoundError(2, "no such file", update)
+    if given["keep_rows"] and output is None:
+        raise InputError("--keep-rows keeps them beside -o", hint="give -o FILE")
+    keeps = given["keep_rows"] or (update is not None and beside(update).exists())
+    was = given["was"]
+    return {
+        "update": update,
+        "was": None if was is None else open_base(was, dataset=dataset, ids=given["was_ids"]),
+        "changed": given["changed"],
+        "spare": given["spare"],
+        "keep_rows": beside(output) if keeps and output is not None else None,
+        "notes": [],
+    }
