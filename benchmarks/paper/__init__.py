@@ -1,0 +1,1 @@
+"""The analysis of "Semantic Recall for Vector Search", on data that is at hand."""
