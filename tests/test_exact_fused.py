@@ -75,6 +75,7 @@ def forced(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(fused, "compiled", lambda: kernels)
     monkeypatch.setattr(fused, "_FEW", 1)
+    monkeypatch.setattr(fused, "_SHORT", 0)
     monkeypatch.setattr(fused, "_LOADING", 0.0)
     monkeypatch.setattr(fused, "_LEAST", 1)
     monkeypatch.setattr(fused.FusedPass, "run", noted)

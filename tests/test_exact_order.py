@@ -96,6 +96,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """By products of bytes, where they can be had, and without."""
     if request.param == "compiled":
         monkeypatch.setattr(fused, "_FEW", 1)
+        monkeypatch.setattr(fused, "_SHORT", 0)
         monkeypatch.setattr(fused, "_LOADING", 0.0)
         monkeypatch.setattr(fused, "_LEAST", 1)
     else:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["FusedPass", "fused"]
 
 _VALUES = 1 << 19  # in one block of rows: as float32 and as bytes it stays in cache
-_FEW = 24
+_FEW, _SHORT = 4, 1700  # so few queries, and so many more of one dimension, do not pay
 _LOADING = 1e11
 _LEAST = 8
 _SEEDED = 256  # queries whose thresholds are seeded at a time
@@ -45,9 +45,9 @@ def fused(work: Pass, queries: int, threads: int) -> FusedPass | None:
     # Survivors may take half the memory; heaps take an eighth of it at most.
     if not _LEAST <= d <= MOST_DIMENSIONS or threads * m * work.k * 4 > work.most * 12:
         return None
-    # Turning rows into bytes takes as long as the product with a few queries; loading the loops
-    # about as long as so many products.
-    if m < _FEW or (loaded() is None and n * queries * d < _LOADING * threads):
+    # Turning rows into bytes takes as long as the product with a few queries, more where rows are
+    # short; loading the loops about as long as so many products.
+    if m < _FEW + _SHORT / d or (loaded() is None and n * queries * d < _LOADING * threads):
         return None
     kernels = compiled()
     return None if kernels is None else FusedPass(work, kernels, threads)

@@ -240,14 +240,17 @@ def quantise(rows: Any, dimension: Any, values: Any, start: Any, numbers: Any) -
     """
     unit = 2.0**-24
     slack = 1.0 + (dimension + 16) * unit
+    pattern = np.empty(1, np.int32)
+    meaning = pattern.view(np.float32)
     for i in range(len(rows)):
         row = rows[i, :dimension]
-        bits = _largest(row.view(np.int32))
-        peak = np.array([bits], dtype=np.int32).view(np.float32)[0]
+        pattern[0] = _largest(row.view(np.int32))
+        peak = meaning[0]
         numbers[i, 3] = rows[i, dimension] if rows.shape[1] > dimension else np.float32(0)
-        values[i, :] = 0
+        values[i, dimension:] = 0
         if not peak > np.float32(1e-30):
             length = np.float64(peak) * np.sqrt(np.float64(dimension)) * slack
+            values[i, :] = 0
             start[i] = 0
             numbers[i, 0] = 0
             numbers[i, 1] = np.float32(length * (1 + 2 * unit))
