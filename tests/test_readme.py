@@ -49,7 +49,7 @@ def test_shell(tmp_path: Path) -> None:
         (tmp_path / f"{name}.run").write_text("".join(dict.fromkeys(lines)))
     session = next(b for b in blocks("console") if "semrecall truth" in b)
     commands = commands_of(session)
-    assert len(commands) == 6
+    assert len(commands) == 7
     for line in commands:
         # The last one is a gate that this index may or may not pass.
         run(line, tmp_path, allowed=(0, 1) if "--fail-under" in line else (0,))

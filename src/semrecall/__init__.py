@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from semrecall.tolerance import tolerance
     from semrecall.truth import truth
     from semrecall.tuning import sweep, tune
+    from semrecall.waterfall import waterfall
 
 _HOME = {
     "Comparison": "evaluate",
@@ -71,6 +72,7 @@ _HOME = {
     "tolerance": "tolerance",
     "truth": "truth",
     "tune": "tuning",
+    "waterfall": "waterfall",
     "write": "formats",
 }
 
@@ -113,6 +115,7 @@ __all__ = [
     "tolerance",
     "truth",
     "tune",
+    "waterfall",
     "write",
 ]
 

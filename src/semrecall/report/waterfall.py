@@ -1,0 +1,153 @@
+"""The page of a waterfall: the answer, the picture, the queries behind each loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from semrecall.formats import writing
+from semrecall.report.charts import GRID, INK, MUTED, SERIES, canvas, chart, svg
+from semrecall.report.parts import cut, figure, page, table
+from semrecall.text import plural, share
+from semrecall.waterfall.text import HEADS, about, headline, opening, remarks, step_rows
+
+if TYPE_CHECKING:
+    from semrecall.waterfall import LostQuery, Step, Waterfall
+
+__all__ = ["falls", "waterfall_page", "waterfall_parts", "write_waterfall"]
+
+#: So many queries are shown behind each loss, and so many documents of each.
+_LISTED, _DOCUMENTS = 50, 10
+
+
+def write_waterfall(
+    found: Waterfall, path: str | Path, *, command: str | None = None, title: str | None = None
+) -> None:
+    """Write a waterfall as one HTML file that asks nothing of any server.
+
+    command: the command line that made it, shown as it is. title: instead of the answer in one
+    sentence. Needs matplotlib (the extra `report`); raises MissingExtra without it.
+    """
+    made = waterfall_page(found, command=command, title=title)
+    with writing(path) as target:
+        Path(target).write_text(made, encoding="utf-8")
+
+
+def waterfall_page(
+    found: Waterfall, *, command: str | None = None, title: str | None = None
+) -> str:
+    """The page that `write_waterfall` writes; the same waterfall gives the same text."""
+    answer = title or f"{headline(found)}."
+    parts = [f"<h1>{escape(answer)}</h1>", f'<p class="quiet">{escape(opening(found))}</p>']
+    parts += waterfall_parts(found)
+    parts += [_making(command)]
+    return page(answer, parts)
+
+
+def waterfall_parts(found: Waterfall) -> list[str]:
+    """The picture, tables and queries, to stand on any page."""
+    parts = [_picture(found)]
+    for column in found.slices:
+        groups = [
+            (group, *row) for group, steps in found.by(column).items() for row in step_rows(steps)
+        ]
+        heads = (column, *HEADS)
+        parts.append(f"<h2>By {escape(column)}</h2>{table(heads, groups, names=2)}")
+    items = "".join(f"<li>{escape(line)}</li>" for line in remarks(found))
+    parts.append(f"<h3>To know before using these numbers</h3><ul>{items}</ul>")
+    for stage in found.stages:
+        if stage.lost.any():
+            parts.append(_behind(found, stage.name, lucky=False))
+        if stage.lucky.any():
+            parts.append(_behind(found, stage.name, lucky=True))
+    return parts
+
+
+def _picture(found: Waterfall) -> str:
+    steps = found.steps
+    said = "; ".join(f"{about(s.name)} loses {share(s.lost)}" for s in steps)
+    drawing = figure(
+        "Where relevant documents are lost",
+        "share of a query's relevant documents, mean over queries; thin lines are intervals",
+        falls("Waterfall", f"Of all relevant documents known {said}.", steps),
+    )
+    return f'<div class="charts">{drawing}</div>{table(HEADS, step_rows(steps))}'
+
+
+@chart
+def falls(title: str, said: str, steps: Sequence[Step]) -> str:
+    """Bars that begin where the one before ended: what each stage takes away, and what is left."""
+    names = ["all known", *(about(step.name) for step in steps), "kept to the end"]
+    drawn, axes = canvas(height=46 + 34 * len(names), left=0.03, bottom_pixels=30)
+    left = 1.0
+    axes.barh(0, 1.0, 0.34, color=SERIES[0], linewidth=0)
+    axes.text(1.0, -0.36, "100%", ha="right", va="center", color=INK)
+    for y, step in enumerate(steps, start=1):
+        after = step.left
+        axes.barh(y, left - after, 0.34, left=after, color=SERIES[1], linewidth=0)
+        axes.plot([left, left], [y - 0.83, y + 0.17], color=MUTED, linewidth=0.6)
+        if step.low == step.low and step.high > step.low:
+            axes.plot([left - step.high, left - step.low], [y, y], color=INK, linewidth=1)
+        sign = f"-{share(step.lost)}" if step.documents else "nothing"
+        axes.text(1.0, y - 0.36, sign, ha="right", va="center", color=INK)
+        left = after
+    end = len(names) - 1
+    axes.barh(end, left, 0.34, color=SERIES[0], linewidth=0)
+    axes.text(1.0, end - 0.36, share(left), ha="right", va="center", color=INK, fontweight="bold")
+    for y, name in enumerate(names):
+        axes.text(0.0, y - 0.36, name, va="center", color=INK, fontweight="bold")
+    axes.set_ylim(len(names) - 0.5, -0.65)
+    axes.set_xlim(0, 1.03)
+    axes.set_yticks([])
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.grid(axis="x", color=GRID, linewidth=0.7)
+    return svg(drawn, title, said)
+
+
+def _behind(found: Waterfall, name: str, *, lucky: bool) -> str:
+    """The queries behind a loss, or behind lucky finds, in a list that folds."""
+    queries = found.lucky(name) if lucky else found.behind(name)
+    stages = [stage.name for stage in found.stages]
+    items = "\n".join(_query(one, stages) for one in queries[:_LISTED])
+    more = len(queries) - _LISTED
+    rest = f"<p>And {plural(more, 'query', 'queries')} more.</p>" if more > 0 else ""
+    title = f"Lucky finds at {name}" if lucky else f"Lost at {name}"
+    said = (
+        "Relevant documents that an earlier stage had lost and this one has all the same."
+        if lucky
+        else f"What {about(name)} loses, by query, the largest share first."
+    )
+    return f"<h2>{escape(title)}</h2><p>{escape(said)}</p>{items}{rest}"
+
+
+def _query(lost: LostQuery, stages: Sequence[str]) -> str:
+    items = []
+    for at, (name, text) in enumerate(lost.documents[:_DOCUMENTS]):
+        ranks = ", ".join(
+            f"{stage}: rank {lost.ranks[stage][at]:,}" if lost.ranks[stage][at] else f"{stage}: -"
+            for stage in stages
+        )
+        body = f'<p dir="auto">{escape(cut(text))}</p>' if text else ""
+        items.append(
+            f'<li><strong>{escape(str(name))}</strong> <span class="quiet">{escape(ranks)}</span>'
+            f"{body}</li>"
+        )
+    more = len(lost.documents) - _DOCUMENTS
+    rest = f'<li class="quiet">and {more:,} more</li>' if more > 0 else ""
+    title = cut(f"{lost.query}: {lost.text}" if lost.text else str(lost.query))
+    facts = f"{len(lost.documents):,} of {plural(lost.relevant, 'relevant document')}"
+    return (
+        f'<details><summary><span dir="auto">{escape(title)}</span> '
+        f'<span class="figures">{facts}</span></summary><ul>{"".join(items)}{rest}</ul></details>'
+    )
+
+
+def _making(command: str | None) -> str:
+    from importlib.metadata import version
+
+    facts = [("version", f"semrecall {version('semrecall')}")]
+    facts += [("command", command)] if command else []
+    items = "".join(f"<dt>{name}</dt><dd>{escape(value)}</dd>" for name, value in facts)
+    return f"<h2>How this was made</h2><dl>{items}</dl>"
