@@ -368,10 +368,15 @@ def test_small_work_does_not_load_the_loops(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(fused, "compiled", fail)
     monkeypatch.setattr(fused, "loaded", lambda: None)
+    monkeypatch.setattr(fused, "_done_without", [0.0])
+    monkeypatch.setattr(fused, "_LOADING", 4e7)
     rng = np.random.default_rng(9)
     base = rng.standard_normal((5000, 32), dtype=np.float32)
-    search(base, base[:100], 7, "l2")
-    monkeypatch.setattr(fused, "_LOADING", 1e6)
+    search(base, base[:3], 7, "l2", threads=1)  # never worth it
+    search(base, base[:100], 7, "l2", threads=1)  # 5000 * 100 * 32 = 1.6e7
+    search(base, base[:100], 7, "l2", threads=1)
     with pytest.raises(AssertionError):
-        search(base, base[:100], 7, "l2")
-    search(base, base[:3], 7, "l2")
+        search(base, base[:100], 7, "l2", threads=1)  # three times that is more than 4e7
+    monkeypatch.setattr(fused, "_done_without", [0.0])
+    with pytest.raises(AssertionError):
+        search(base, base[:300], 7, "l2", threads=1)

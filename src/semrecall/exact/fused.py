@@ -30,7 +30,8 @@ __all__ = ["FusedPass", "fused"]
 
 _VALUES = 1 << 19  # in one block of rows: as float32 and as bytes it stays in cache
 _FEW, _SHORT = 4, 1700  # so few queries, and so many more of one dimension, do not pay
-_LOADING = 1e11
+_LOADING = 6e10  # products in the time that loading takes
+_done_without = [0.0]  # in this process
 _LEAST = 8
 _SEEDED = 256  # queries whose thresholds are seeded at a time
 
@@ -46,11 +47,22 @@ def fused(work: Pass, queries: int, threads: int) -> FusedPass | None:
     if not _LEAST <= d <= MOST_DIMENSIONS or threads * m * work.k * 4 > work.most * 12:
         return None
     # Turning rows into bytes takes as long as the product with a few queries, more where rows are
-    # short; loading the loops about as long as so many products.
-    if m < _FEW + _SHORT / d or (loaded() is None and n * queries * d < _LOADING * threads):
+    # short.
+    if m < _FEW + _SHORT / d or not _worth_loading(n * m * d / threads, n * queries * d / threads):
         return None
     kernels = compiled()
     return None if kernels is None else FusedPass(work, kernels, threads)
+
+
+def _worth_loading(now: float, soon: float) -> bool:
+    """Whether the loops are there, or so many products are worth loading them.
+
+    So are many small searches, once they have taken as long together.
+    """
+    if loaded() is not None or _done_without[0] + soon >= _LOADING:
+        return True
+    _done_without[0] += now
+    return False
 
 
 class FusedPass:
