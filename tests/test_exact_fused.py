@@ -78,6 +78,7 @@ def forced(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(fused, "_SHORT", 0)
     monkeypatch.setattr(fused, "_LOADING", 0.0)
     monkeypatch.setattr(fused, "_LEAST", 1)
+    monkeypatch.setattr(fused, "_MOST_PASSING", 1.0)
     monkeypatch.setattr(fused.FusedPass, "run", noted)
     return seen
 
@@ -349,6 +350,23 @@ def test_without_numba_the_answer_is_the_same(monkeypatch: pytest.MonkeyPatch) -
     assert compiled() is None
     assert_same(search(base, queries, 7, "l2"), with_it)
     compiled.cache_clear()
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_vectors_that_bytes_say_little_of_are_left_alone(
+    forced: list[int], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """One value of 300 beside values about 1: rounded to whole multiples of 2.4."""
+    monkeypatch.setattr(fused, "_MOST_PASSING", 0.1)
+    rng = np.random.default_rng(10)
+    base = rng.standard_normal((6000, 96), dtype=np.float32)
+    queries = rng.standard_normal((40, 96), dtype=np.float32)
+    search(base, queries, 10, name)
+    assert len(forced) == 1
+    base[:, 7] = 300 * rng.choice([-1, 1], 6000)
+    queries[:, 7] = 300
+    assert_equal(search(base, queries, 10, name), slow(base, queries, 10, name))
+    assert len(forced) == 1
 
 
 def test_a_compiler_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,6 +99,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
         monkeypatch.setattr(fused, "_SHORT", 0)
         monkeypatch.setattr(fused, "_LOADING", 0.0)
         monkeypatch.setattr(fused, "_LEAST", 1)
+        monkeypatch.setattr(fused, "_MOST_PASSING", 1.0)
     else:
         monkeypatch.setattr(chunk, "fused", lambda *_: None)
     return str(request.param)

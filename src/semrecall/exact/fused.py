@@ -16,6 +16,7 @@ import numpy as np
 
 from semrecall.exact.compiled import compiled, loaded
 from semrecall.exact.quantised import MOST_DIMENSIONS, Limits, QuantisedQueries, QuantisedRows
+from semrecall.exact.screen import Block
 from semrecall.exact.survivors import Survivors, TooMany
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from semrecall.exact.pruned import Pass
-    from semrecall.exact.screen import Block
 
 __all__ = ["FusedPass", "fused"]
 
@@ -33,6 +33,8 @@ _FEW, _SHORT = 4, 1700  # so few queries, and so many more of one dimension, do 
 _LOADING = 6e10  # products in the time that loading takes
 _done_without = [0.0]  # in this process
 _LEAST = 8
+_MOST_PASSING = 0.1
+_SEEN = 256, 32  # rows and queries on which that share is seen
 _SEEDED = 256  # queries whose thresholds are seeded at a time
 
 
@@ -51,7 +53,10 @@ def fused(work: Pass, queries: int, threads: int) -> FusedPass | None:
     if m < _FEW + _SHORT / d or not _worth_loading(n * m * d / threads, n * queries * d / threads):
         return None
     kernels = compiled()
-    return None if kernels is None else FusedPass(work, kernels, threads)
+    if kernels is None:
+        return None
+    found = FusedPass(work, kernels, threads)
+    return found if found.share() <= _MOST_PASSING else None
 
 
 def _worth_loading(now: float, soon: float) -> bool:
@@ -118,6 +123,26 @@ class FusedPass:
         every = Survivors.joined(found)
         reach = self._threshold - self.screen.error(self.work.norm)
         return every.where(every.score >= reach[every.query])
+
+    def share(self) -> float:
+        """About the share of pairs that would pass, at most: seen on few rows and few queries.
+
+        It is large where a few values of a row are much larger than all others, so that bytes say
+        little of the others.
+        """
+        block, asked = self.work.sample_block, self._queries
+        some = np.unique(np.linspace(0, len(self.work.sample) - 1, _SEEN[0]).astype(np.int64))
+        queries = np.unique(np.linspace(0, len(asked.left) - 1, _SEEN[1]).astype(np.int64))
+        unusable = np.flatnonzero(np.isin(some, block.unusable))
+        rows = QuantisedRows(self._kernels, self._dimension, len(some))
+        rows.fill(Block(block.right[:, some], unusable, unusable[:0], block.norm))
+        scores = asked.left[queries] @ rows.factor.T
+        scores[:, unusable] = -np.inf
+        off, length = rows.numbers[: len(some), 1:3].T
+        loose = np.outer(asked.inside[queries], off) + np.outer(asked.off[queries], length)
+        rank = min(len(some), 1 + int(len(some) * self.work.k / len(self.work.chunk)))
+        limit = np.partition(scores, len(some) - rank, axis=1)[:, len(some) - rank, None]
+        return float(((scores + loose >= limit) & (scores > -np.inf)).mean())
 
     def _guess(self, expected: float) -> NDArray[np.float64]:
         """What k rows should reach, and a few more, when so many of them are in the sample."""
