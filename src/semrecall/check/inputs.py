@@ -19,7 +19,7 @@ from semrecall.errors import InputError, SemrecallWarning
 from semrecall.exact import search
 from semrecall.exact.settle import exact_pair_scores
 from semrecall.formats import queries_of, read_judgments, read_run, vectors_of
-from semrecall.space import Space, exact_norms
+from semrecall.space import COSINE, HAMMING, IP, JACCARD, L2, Space, exact_norms
 from semrecall.space import space as space_named
 
 if TYPE_CHECKING:
@@ -126,6 +126,22 @@ class Inputs:
         if self.space is not None:
             lines["space"] = f"{self.space} (as stated)"
         return lines
+
+    @property
+    def bits(self) -> bool:
+        """Whether the vectors are bits: by the space stated, or because they are booleans."""
+        assert self.base is not None
+        stated = self.stated_space
+        return self.base.dtype == bool or (stated is not None and stated.compares == "bits")
+
+    @cached_property
+    def spaces(self) -> tuple[Space, ...]:
+        """The spaces that such vectors can be compared in."""
+        assert self.both is not None
+        if self.bits:
+            return HAMMING, JACCARD
+        packed = all(vectors.dtype == np.uint8 for vectors in self.both)
+        return (IP, COSINE, L2, HAMMING, JACCARD) if packed else (IP, COSINE, L2)
 
     def runs(self) -> Iterator[tuple[str, Run]]:
         """Truth and run, where given."""
@@ -310,7 +326,7 @@ class Inputs:
             base_norms=norms[good],
             exact={
                 name: self.scores(space_named(name), base_rows[good], query_rows[good])
-                for name in ("ip", "cosine", "l2")
+                for name in (space.name for space in self.spaces)
             },
         )
 

@@ -11,7 +11,6 @@ from semrecall.check.inputs import Inputs
 from semrecall.check.report import Finding, Level, percent
 from semrecall.data import Run
 from semrecall.data.rows import pad, row_numbers
-from semrecall.space import L2
 from semrecall.text import plural
 
 if TYPE_CHECKING:
@@ -201,7 +200,7 @@ def _order(
     owner: NDArray[np.int64],
 ) -> Iterator[Finding]:
     rising, falling = int((steps > 0).sum()), int((steps < 0).sum())
-    lower = space is L2 if space is not None else rising > falling
+    lower = rising > falling if space is None else not space.higher_is_nearer
     wrong = owner[steps < 0] if lower else owner[steps > 0]
     right = rising if lower else falling
     if len(wrong) == 0:

@@ -12,7 +12,7 @@ from semrecall.check.inputs import Inputs
 from semrecall.check.report import Finding, percent
 from semrecall.data import Run
 from semrecall.data.rows import row_numbers
-from semrecall.space import COSINE, IP, L2, Space, exact_norms
+from semrecall.space import COSINE, HAMMING, IP, JACCARD, L2, Space, exact_norms
 from semrecall.text import plural
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["findings"]
 
-SPACES = (IP, COSINE, L2)
 #: Neighbours compared to tell spaces apart.
 _TOP = 10
 #: The deepest rank whose ties are looked at.
@@ -52,7 +51,7 @@ def findings(inputs: Inputs) -> Iterator[Finding]:
                 space = space or found
                 yield from _truth_rows(inputs, inputs.truth, found)
     yield from _spaces_apart(inputs, space)
-    yield from _ties(inputs, space or COSINE)
+    yield from _ties(inputs, space or inputs.spaces[-1 if inputs.bits else 1])
 
 
 # -- the query itself -------------------------------------------------------------------------
@@ -150,14 +149,14 @@ def _truth_space(
         overlap = _overlap(lists, _exact_rows(inputs, stated, k), k)
         if overlap >= 0.995 or (overlap >= _SAME and inputs.base_scan.equal_norms):
             return stated
-    overlaps = {s.name: _overlap(lists, _exact_rows(inputs, s, k), k) for s in SPACES}
-    best = max(SPACES, key=lambda s: (overlaps[s.name], s == stated))
+    overlaps = {s.name: _overlap(lists, _exact_rows(inputs, s, k), k) for s in inputs.spaces}
+    best = max(inputs.spaces, key=lambda s: (overlaps[s.name], s == stated))
     measured = ", ".join(f"{name} {value:.3f}" for name, value in overlaps.items())
     if overlaps[best.name] < 0.5:
         yield _not_nearest(inputs, lists, measured, k)
         return None
     if stated is None:
-        alike = [s.name for s in SPACES if overlaps[s.name] > overlaps[best.name] - 0.02]
+        alike = [s.name for s in inputs.spaces if overlaps[s.name] > overlaps[best.name] - 0.02]
         yield Finding(
             "note",
             "truth-space",
@@ -195,9 +194,9 @@ def _not_nearest(inputs: Inputs, lists: list[_Row], measured: str, k: int) -> Fi
         (1, "With 1 added to every id they are: a row was dropped at the front. Add 1."),
     ):
         moved = [replace(row, rows=row.rows + step) for row in lists]
-        if any(_overlap(moved, _exact_rows(inputs, s, k), k) >= _SAME for s in SPACES):
+        if any(_overlap(moved, _exact_rows(inputs, s, k), k) >= _SAME for s in inputs.spaces):
             return Finding("error", "ids-off-by-one", "truth", found, advice)
-    for space in SPACES:
+    for space in inputs.spaces:
         other = _other_queries(lists, _exact_rows(inputs, space, k), k)
         if other:
             return Finding(
@@ -330,6 +329,8 @@ def _slack(inputs: Inputs, space: Space, query: int, score: float) -> float:
     """How far a score computed in float32 may be off, by any of the usual formulas."""
     assert inputs.base_scan is not None
     assert inputs.queries is not None
+    if space.compares == "bits":
+        return 8 * _ROUNDING if space is JACCARD else 0.0
     if space is COSINE:
         return 8 * _ROUNDING
     norm = float(exact_norms(inputs.queries.require_matrix()[[query]])[0])
@@ -364,9 +365,9 @@ def _spaces_apart(inputs: Inputs, space: Space | None) -> Iterator[Finding]:
     """How much the choice of the space matters on these vectors, measured."""
     seen = inputs.base_scan
     assert seen is not None
-    if seen.equal_norms:
+    if seen.equal_norms or inputs.bits:
         return
-    lists = {s.name: _exact_rows(inputs, s, _TOP) for s in SPACES}
+    lists = {s.name: _exact_rows(inputs, s, _TOP) for s in (IP, COSINE, L2)}
 
     def overlap(one: str, other: str) -> float:
         shares = [
@@ -412,8 +413,10 @@ def _ties(inputs: Inputs, space: Space) -> Iterator[Finding]:
     matrix = inputs.queries.require_matrix()[inputs.chosen[enough]]
     assert inputs.base_scan is not None
     scale = exact_norms(matrix) * inputs.base_scan.norm_high
-    if space is COSINE:
+    if space in (COSINE, JACCARD):
         scale = np.ones(len(last))
+    elif space is HAMMING:
+        scale = np.zeros(len(last))
     elif space is L2:
         scale = exact_norms(matrix) + inputs.base_scan.norm_high
     yield from _tie_finding(space, k, last, after, 2 * _ROUNDING * scale)

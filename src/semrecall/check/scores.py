@@ -102,6 +102,10 @@ _UNITS = (
     _Unit("l2", "negated distances", lambda x: -np.sqrt(_positive_part(x)), "take -score"),
     _Unit("l2", "negated squared distances", lambda x: -_positive_part(x), "take sqrt(-score)"),
     _Unit("l2", "half of squared distances", lambda x: _positive_part(x) / 2, "take sqrt(2 score)"),
+    _Unit("hamming", "Hamming distances in bits", lambda x: x),
+    _Unit("hamming", "negated Hamming distances", lambda x: -x, "take -score"),
+    _Unit("jaccard", "Jaccard distances", lambda x: x),
+    _Unit("jaccard", "Jaccard similarities (1 - distance)", lambda x: 1 - x, "take 1 - score"),
 )
 
 
@@ -125,7 +129,7 @@ def fits(pairs: Pairs) -> list[Fit]:
     """How every unit fits the stored scores of some pairs, in the order of the table of units."""
     spread = float(np.std(pairs.stored)) or 1.0
     found = []
-    for unit in _UNITS:
+    for unit in (unit for unit in _UNITS if unit.space in pairs.exact):
         exact, rounding = _argument(unit, pairs)
         expected = unit.write(exact)
         allowed = np.abs(unit.write(exact + rounding) - unit.write(exact - rounding))
@@ -141,7 +145,9 @@ def fits(pairs: Pairs) -> list[Fit]:
 def _argument(unit: _Unit, pairs: Pairs) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """What a unit is made of (ip, cosine, squared l2), and how far float32 may be off there."""
     exact = pairs.exact[unit.space]
-    if unit.space == "cosine":
+    if unit.space == "hamming":
+        return exact, np.zeros(len(exact))
+    if unit.space in ("cosine", "jaccard"):
         return exact, np.full(len(exact), _ROUNDING)
     if unit.space == "ip":
         return exact, _ROUNDING * pairs.query_norms * pairs.base_norms

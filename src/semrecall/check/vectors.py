@@ -11,7 +11,6 @@ from semrecall.check.inputs import Inputs
 from semrecall.check.report import Finding, percent
 from semrecall.check.scan import Scan
 from semrecall.data import Vectors
-from semrecall.space import L2
 from semrecall.text import plural
 
 if TYPE_CHECKING:
@@ -35,10 +34,12 @@ def findings(inputs: Inputs) -> Iterator[Finding]:
             yield Finding("error", "empty", name, f"The {name} file has no rows.")
             continue
         yield from _bad_rows(name, vectors, seen, inputs)
-        yield from _dimensions(name, seen)
-        yield from _types(name, vectors, seen)
+        if inputs.base is None or not inputs.bits:
+            yield from _dimensions(name, seen)
+            yield from _types(name, vectors, seen)
         yield from _equal_rows(name, seen, inputs)
-    yield from _norms(inputs)
+    if inputs.base is None or not inputs.bits:
+        yield from _norms(inputs)
     yield from _together(inputs)
 
 
@@ -67,7 +68,7 @@ def _bad_rows(name: str, vectors: Vectors, seen: Scan, inputs: Inputs) -> Iterat
             tuple(seen.bad.first),
         )
     if seen.zero.count:
-        matters = inputs.stated_space is not L2
+        matters = inputs.stated_space is None or inputs.stated_space.directed
         yield Finding(
             "warning" if matters else "note",
             "zero-rows",
@@ -76,7 +77,7 @@ def _bad_rows(name: str, vectors: Vectors, seen: Scan, inputs: Inputs) -> Iterat
             "A zero vector has no cosine, and an inner product of 0 with everything: engines "
             "say NaN, 0, 1 or top hit. Usually an empty text was embedded; leave such rows out."
             if matters
-            else "They are ordinary points in l2. Are they meant, or empty texts?",
+            else "They are ordinary points in l2 and of bits. Are they meant, or empty texts?",
             tuple(seen.zero.first),
         )
     if seen.beyond_float32.count:

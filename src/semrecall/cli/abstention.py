@@ -8,6 +8,7 @@ import click
 
 from semrecall.cli.inputs import run_options
 from semrecall.cli.sources import FILE
+from semrecall.cli.spaces import SPACES
 from semrecall.cli.tables import format_option
 
 if TYPE_CHECKING:
@@ -41,9 +42,7 @@ _SHOWN = 12
 @click.option("--threshold", type=float, help="A threshold to report on, say from a dev split.")
 @click.option("--split", metavar="FILE[:PART]", help="Only these queries, e.g. s.csv:dev.")
 @click.option("--part", metavar="PART", help="The part of --split FILE: dev or test.")
-@click.option(
-    "--space", type=click.Choice(["ip", "cosine", "l2"]), help="Space of the scores of the run."
-)
+@click.option("--space", type=click.Choice(SPACES), help="Space of the scores of the run.")
 @click.option(
     "--confidence", type=float, default=0.95, show_default=True, help="Of the AUC's interval."
 )

@@ -11,6 +11,7 @@ from semrecall.cli.hints import hints_for
 from semrecall.cli.inputs import run_options, runs_of
 from semrecall.cli.outputs import OutputPath, WritingCommand
 from semrecall.cli.sources import FILE
+from semrecall.cli.spaces import SPACES
 from semrecall.cli.tables import format_option
 
 if TYPE_CHECKING:
@@ -62,9 +63,7 @@ __all__ = ["command"]
     metavar="FILE",
     help="Also write an HTML report.",
 )
-@click.option(
-    "--space", type=click.Choice(["ip", "cosine", "l2"]), help="Space of the scores of the runs."
-)
+@click.option("--space", type=click.Choice(SPACES), help="Space of the scores of the runs.")
 @click.option(
     "--conflicts",
     type=click.Choice(["error", "max", "first", "last"]),

@@ -8,6 +8,7 @@ import click
 
 from semrecall.cli.hints import hints_for
 from semrecall.cli.outputs import OutputPath, WritingCommand
+from semrecall.cli.spaces import SPACES
 from semrecall.cli.tables import format_option
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ _FILE = click.Path(exists=True)
 )
 @click.option(
     "--space",
-    type=click.Choice(["ip", "cosine", "l2"]),
+    type=click.Choice(SPACES),
     help="Space of the scores, where the files do not say.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the intervals.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from semrecall.cli.spaces import SPACES
 from semrecall.cli.tables import format_option
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _FILE = click.Path()
 @click.option("--judgments", type=_FILE, help="Grades of documents: qrels, labels.")
 @click.option(
     "--space",
-    type=click.Choice(["ip", "cosine", "l2"]),
+    type=click.Choice(SPACES),
     help="The space that the index uses; else what truth and run say.",
 )
 @click.option("--base-dataset", help="Part of the base file: HDF5 data set or parquet column.")

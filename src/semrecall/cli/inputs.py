@@ -10,6 +10,7 @@ import click
 from semrecall.cli.hints import hints_for
 from semrecall.cli.labels import LABEL_OPTIONS, label_settings, note_use
 from semrecall.cli.sources import BASE, FILE, given_as
+from semrecall.cli.spaces import SPACES
 
 if TYPE_CHECKING:
     from semrecall.data import Judgments, Run
@@ -71,7 +72,7 @@ _OPTIONS = (
     click.option("--query-ids", type=FILE, help="Ids of the queries, one a line, or .npy."),
     click.option(
         "--space",
-        type=click.Choice(["ip", "cosine", "l2"]),
+        type=click.Choice(SPACES),
         help="Space of the scores, where the files do not say.",
     ),
     click.option(

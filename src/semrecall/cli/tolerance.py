@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from semrecall.cli.sources import BASE
+from semrecall.cli.spaces import SPACES
 from semrecall.cli.tables import format_option
 
 __all__ = ["command"]
@@ -22,7 +23,7 @@ __all__ = ["command"]
 @click.option("--base-ids", type=click.Path(), help="Ids of the base rows, one a line, or .npy.")
 @click.option("--query-ids", type=click.Path(), help="Ids of the queries, one a line, or .npy.")
 @click.option(
-    "--space", type=click.Choice(["ip", "cosine", "l2"]),
+    "--space", type=click.Choice(SPACES),
     help="Of the scores, where the file of the truth does not say.",
 )  # fmt: skip
 @format_option

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from semrecall.cli.outputs import OutputPath, WritingCommand
+from semrecall.cli.spaces import SPACES
 from semrecall.cli.updating import update_given, update_options
 
 
@@ -17,8 +18,9 @@ from semrecall.cli.updating import update_given, update_options
 @click.argument("queries", type=click.Path())
 @click.option("-k", type=int, default=100, show_default=True, help="Neighbours per query.")
 @click.option(
-    "--space", type=click.Choice(["ip", "cosine", "l2"]), required=True,
-    help="Inner product, cosine similarity, or Euclidean distance.",
+    "--space", type=click.Choice(SPACES), required=True,
+    help="Inner product, cosine or Euclidean distance of vectors; Hamming or Jaccard distance "
+    "of bits.",
 )  # fmt: skip
 @click.option(
     "-o", "--output", type=OutputPath(),

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Fingerprint", "Vectors", "identity_difference", "identity_of"]
 
-DTYPES = ("float64", "float32", "float16", "int8", "uint8")
+DTYPES = ("float64", "float32", "float16", "int8", "uint8", "bool")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Vectors:
-    """n vectors of d dimensions, float64, float32, float16, int8 or uint8.
+    """n vectors of d dimensions, float64, float32, float16, int8, uint8 or bool.
 
     Make one with `Vectors.of(array)` or `Vectors.from_blocks(iterable of arrays)`. `matrix` is
     None for a stream. Ids are 0, 1, 2, ... unless given.

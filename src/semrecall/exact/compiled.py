@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 __all__ = ["compiled", "loaded"]
 
-_NAME = "semrecall.exact.kernels"
+_NAME = "semrecall.exact.{}"
 
 
 @cache
-def compiled() -> ModuleType | None:
-    """The compiled loops; None without numba, or on a processor without products of bytes.
+def compiled(module: str = "kernels") -> ModuleType | None:
+    """The compiled loops; None without numba, or on a processor without what they need.
 
     Loading them takes about a second, and a few more the first time on a machine. Where numba is
     there and cannot compile them, a warning says so: all results are the same without.
     """
     try:
-        return import_module(_NAME)
+        return import_module(_NAME.format(module))
     except ImportError:
         return None
     except Exception as fault:  # whatever a compiler can fail with
@@ -36,6 +36,6 @@ def compiled() -> ModuleType | None:
         return None
 
 
-def loaded() -> ModuleType | None:
+def loaded(module: str = "kernels") -> ModuleType | None:
     """The compiled loops where something was worth loading them before."""
-    return compiled() if _NAME in sys.modules else None
+    return compiled(module) if _NAME.format(module) in sys.modules else None

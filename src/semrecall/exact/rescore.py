@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semrecall.data import Run, Vectors
+from semrecall.data.fitting import check_fitting
 from semrecall.data.ids import codes_in, unify
 from semrecall.data.rows import row_numbers
 from semrecall.errors import MismatchError, SemrecallWarning
@@ -33,10 +34,7 @@ def rescore(run: Run, base: Any, queries: Any, space: str | Space) -> Run:
     """
     geometry = _space(space)
     base, queries = Vectors.of(base), Vectors.of(queries)
-    if base.dimension != queries.dimension:
-        raise MismatchError(
-            f"base vectors have {base.dimension} dimensions, queries {queries.dimension}"
-        )
+    check_fitting(geometry, base, queries)
     matrix, query_matrix = base.require_matrix(), queries.require_matrix()
     row = codes_in(*unify(run.documents, base.ids))
     query_row = codes_in(*unify(run.queries, queries.ids))

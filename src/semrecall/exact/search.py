@@ -26,12 +26,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semrecall.data import Run, Vectors
-from semrecall.errors import InputError, MismatchError
+from semrecall.data.fitting import check_fitting
+from semrecall.errors import InputError
 from semrecall.exact.answer import BAD_QUERY, ZERO_QUERY, Answer, Sample, as_run
 from semrecall.exact.chunk import ChunkPass, TooMany
 from semrecall.exact.filters import Filter
 from semrecall.exact.grouped import over_groups
 from semrecall.exact.merge import flattened
+from semrecall.exact.packed import PackedPass
 from semrecall.exact.pruned import Shortcut
 from semrecall.exact.screen import Block, OutOfRange
 from semrecall.exact.settle import EMPTY, Best, RowIds, most_ties
@@ -74,7 +76,7 @@ def search(
 
     base: Vectors or array (n, d); may be memory-mapped or a stream of blocks, read once.
     queries: Vectors or array (m, d).
-    space: ip, cosine or l2.
+    space: ip, cosine or l2; hamming or jaccard over bits (uint8, eight a byte, or booleans).
     allowed: what each query may find (see `Filter`): a mask (n,) or (m, n), or per query the
         allowed ids.
     memory: bytes for blocks and survivors; a quarter of the machine's when None.
@@ -90,11 +92,7 @@ def search(
     base, queries = Vectors.of(base), Vectors.of(queries)
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise InputError(f"k is {k!r}; expected a whole number of at least 1")
-    if base.dimension != queries.dimension:
-        raise MismatchError(
-            f"base vectors have {base.dimension} dimensions, queries {queries.dimension}",
-            hint="were both made by the same model, and are these the right two files?",
-        )
+    check_fitting(geometry, base, queries)
     filtered = Filter.of(allowed, base, queries)
     reasons = query_reasons(queries.require_matrix(), geometry)
     rows = 0
@@ -130,7 +128,7 @@ def query_reasons(queries: NDArray[Any], space: Space) -> list[str]:
     """Why each query (m, d) can have no neighbours; "" where it can."""
     finite = np.isfinite(queries).all(axis=1)
     directed = np.ones(len(queries), dtype=bool)
-    if space.name != "l2":
+    if space.directed:
         directed = np.asarray(queries.any(axis=1))
     return [
         BAD_QUERY if not f else ZERO_QUERY if not d else ""
@@ -389,7 +387,10 @@ class Scan:
     ) -> None:
         """Screen and settle one chunk for one tile of queries, in halves where memory is short."""
         try:
-            ChunkPass(self, start, chunk, tile, dtype).run()
+            if self.space.compares == "bits":
+                PackedPass(self, start, chunk, tile).run()
+            else:
+                ChunkPass(self, start, chunk, tile, dtype).run()
         except TooMany:
             if tile.stop - tile.start > 64:
                 middle = (tile.start + tile.stop) // 2

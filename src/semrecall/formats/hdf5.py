@@ -194,7 +194,7 @@ def _natural(
             stacklevel=3,
         )
         return None
-    if space is L2:
+    if space not in _CONVERSIONS:
         return distances
     steps = np.diff(distances, axis=-1)
     if space is IP and int((steps < 0).sum()) > int((steps > 0).sum()):
@@ -236,6 +236,11 @@ def _write_truth(file: Any, truth: Run) -> None:
     file.create_dataset("neighbors", data=np.asarray(truth.ids).astype(np.int64))
     if truth.space is None or truth.scores is None:
         return
+    if truth.space not in (L2, COSINE, IP):
+        raise InputError(
+            f"HDF5 of ann-benchmarks has no distance for space {truth.space}",
+            hint="write .parquet, which keeps the space",
+        )
     scores = np.asarray(truth.scores)
     distances = {L2: scores, COSINE: 1.0 - scores, IP: -scores}[truth.space]
     file.create_dataset("distances", data=distances)

@@ -23,7 +23,7 @@ from semrecall.formats.matrix import (
     write_bin_header,
 )
 from semrecall.formats.options import Options
-from semrecall.space import COSINE, L2, Space
+from semrecall.space import COSINE, IP, L2, Space
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -166,7 +166,7 @@ def natural_scores(
     """Distances of a big-ann file in the natural unit of `space`; None when it is not known.
 
     l2: the square root. ip and cosine: rows that rise are distances (negated inner product;
-    1 - cosine), rows that fall are similarities and stay as they are.
+    1 - cosine), rows that fall are similarities and stay as they are. Other spaces: as stored.
     """
     if space is None:
         _note_left_out(path)
@@ -183,9 +183,13 @@ def natural_scores(
             stacklevel=2,
         )
         return np.sqrt(np.maximum(values, 0.0))
+    if not space.higher_is_nearer:
+        return values
     steps = np.diff(values, axis=-1)
     rising, falling = int((steps > 0).sum()), int((steps < 0).sum())
     if rising <= falling:
+        return values
+    if space not in (IP, COSINE):
         return values
     what = "1 - cosine" if space is COSINE else "negated inner products"
     warnings.warn(

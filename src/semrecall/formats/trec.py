@@ -30,7 +30,6 @@ from semrecall.formats.ranked import (
     run_of,
 )
 from semrecall.formats.records import Records, Stretches, decode, number
-from semrecall.space import L2
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -72,7 +71,7 @@ def read_runs(path: Path, options: Options) -> dict[str, Run]:
 
 
 def _run_of(path: Path, records: Records, options: Options) -> Run:
-    if options.space is L2:
+    if options.space is not None and not options.space.higher_is_nearer:
         records.columns["score"] = _distances(path, records.columns["score"])
     run = run_of(records, options, order="score")
     _compare_ranks(path, records, options)
@@ -448,7 +447,7 @@ def write_run(run: Run, path: Path) -> None:
     """
     _check_words(run.queries, "query")
     _check_words(run.documents, "document")
-    if run.flat_scores is not None and run.space is L2:
+    if run.flat_scores is not None and _are_distances(run):
         warnings.warn(
             "distances are written negated: in a TREC run the higher score is the better",
             SemrecallWarning,
@@ -457,10 +456,14 @@ def write_run(run: Run, path: Path) -> None:
     write_text(path, _run_lines(run))
 
 
+def _are_distances(run: Run) -> bool:
+    return run.space is not None and not run.space.higher_is_nearer
+
+
 def _run_lines(run: Run) -> Iterator[str]:
     tag = "_".join(run.name.split()) or "semrecall"
     queries, documents = run.queries.strings(), run.ids
-    sign = -1.0 if run.space is L2 else 1.0
+    sign = -1.0 if _are_distances(run) else 1.0
     for row, (low, high) in enumerate(zip(run.offsets[:-1], run.offsets[1:], strict=True)):
         valid = run.valid[low:high]
         names = documents[row][valid].tolist()

@@ -102,8 +102,8 @@ def _distances(problem: Problem, k: int) -> tuple[Array, Array]:
 
 def _as_distances(space: Space, rows: Listed, k: int) -> Array:
     scores = need(rows.scores, "scores")
-    offset = {"cosine": 1.0, "ip": 0.0}
-    distances = scores if space.name == "l2" else offset[space.name] - scores
+    offset = 1.0 if space.name == "cosine" else 0.0
+    distances = offset - scores if space.higher_is_nearer else scores
     short = max(k - distances.shape[1], 0)
     padded = np.pad(distances, ((0, 0), (0, short)), constant_values=np.inf)
     return np.where(np.isnan(padded), np.inf, padded)

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from semrecall.data import Run, Vectors
-from semrecall.errors import InputError, MismatchError
+from semrecall.data.fitting import check_fitting
+from semrecall.errors import InputError
 from semrecall.exact import query_reasons, search
 from semrecall.exact.answer import as_run
 from semrecall.exact.filters import Filter
@@ -102,7 +103,8 @@ def truth(
         of the list. Files are read once, block by block, ahead of the arithmetic.
     k: how many neighbours; rows are longer where ties with the k-th continue, and shorter only
         where fewer neighbours exist.
-    space: "ip", "cosine" or "l2".
+    space: "ip", "cosine" or "l2"; "hamming" or "jaccard" of bits (uint8, eight a byte, or
+        booleans).
     filter: what each query may find: a mask (n,) or (n_queries, n), allowed ids per query
         ({query id: ids} or one list a query), or the path of a file of either.
     memory: bytes for blocks, results and survivors; a quarter of the machine's when None. It
@@ -209,12 +211,8 @@ def _searched(
             threads=threads,
             progress=progress,
         )
-    if opened.shards.dimension != asked.dimension:
-        raise MismatchError(
-            f"base vectors have {opened.shards.dimension} dimensions, queries {asked.dimension}",
-            hint="were both made by the same model, and are these the right two files?",
-        )
     geometry, matrix = space_named(space), asked.require_matrix()
+    check_fitting(geometry, opened.vectors, asked)
     reasons = query_reasons(matrix, geometry)
     usable = np.flatnonzero([not reason for reason in reasons])
     job = Job(
