@@ -6,10 +6,11 @@
         assert server.log()["count"] == 2
 
 It runs in a process of its own (`thread=True`: in a thread). A document is graded by the mark
-"grade:N" in its text, 0 without one. A rule says what to do ("do", see `_FAULTS`) and when:
-"requests" (numbers from 0), "text" (a part of a document), "share" (of all documents, by their
-text), "first" (only so often for the same documents), "single" (calls about one document, or about
-several). The first rule that fits is followed; without one the server answers well.
+"grade:N" in its text, 0 without one; asked for a list, it gives the sentences of the text. A rule
+says what to do ("do", see `_FAULTS`) and when: "requests" (numbers from 0), "text" (a part of a
+document), "share" (of all documents, by their text), "first" (only so often for the same
+documents), "single" (calls about one document, or about several). The first rule that fits is
+followed; without one the server answers well.
 """
 
 from __future__ import annotations
@@ -116,6 +117,7 @@ class _Call:
         self.number, self.request, self.body = number, request, body
         self.anthropic = request.path.endswith("/messages")
         self.documents = documents_of(prompt_of(body))
+        self.items = items_of(prompt_of(body))
         self.labels = {name: _grade(text) for name, text in self.documents.items()}
         self.key = "\0".join(sorted(self.documents.values()))
         limit = body.get("max_tokens") or body.get("max_completion_tokens")
@@ -124,6 +126,8 @@ class _Call:
     def said(self, labels: dict[str, Any] | None = None, **more: Any) -> str:
         """The reply a good judge gives, with these labels."""
         labels = self.labels if labels is None else labels
+        if self.items is not None:
+            return json.dumps({**more, "items": self.items})
         if not self.several:
             return json.dumps({**more, "label": next(iter(labels.values()))})
         listed = [{"id": name, "label": label} for name, label in labels.items()]
@@ -240,6 +244,15 @@ def documents_of(prompt: str) -> dict[str, str]:
                 return {"": _text(value["document"])}
         at = prompt.find("{", end)
     return {"": prompt}
+
+
+def items_of(prompt: str) -> list[str] | None:
+    """The sentences of the text that a request for a list is about; None for other requests."""
+    if '{"items"' not in prompt:
+        return None
+    found = re.search(r"^BEGIN DATA \w+\n(.*)\nEND DATA", prompt, flags=re.MULTILINE)
+    text = json.loads(found[1]) if found else ""
+    return [one.strip() for one in text.split(".") if one.strip()]
 
 
 def _text(document: Any) -> str:

@@ -26,10 +26,15 @@ def test_tables_fit_100_columns(semrecall_main, what):
 
 def test_every_measure_is_listed_with_what_it_is_measured_against(semrecall_main):
     out = semrecall_main("list", "measures")[1]
-    index, retrieval = out.split("retrieval: results against judgments")
-    assert index.startswith("index: results against exact neighbours")
+    heads = {
+        "index": "index: results against exact neighbours",
+        "retrieval": "retrieval: results against judgments",
+        "context": "context: what a generator read, by verdicts",
+        "answer": "answer: what it answered, by verdicts",
+    }
+    assert out.startswith(heads["index"])
     for definition in measures():
-        part = index if definition.layer == "index" else retrieval
+        part = out.split(f"{heads[definition.layer]}\n\n")[1].split("\n\n")[0]
         (line,) = [x for x in part.splitlines() if x.startswith(f"{definition.usage}  ")]
         assert definition.about.startswith(line.removeprefix(definition.usage).strip()[:20])
     text = " ".join(out.split())

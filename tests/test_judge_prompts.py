@@ -53,14 +53,27 @@ def user_of(messages: Messages) -> str:
 
 
 def test_there_are_binary_and_graded_prompts_for_three_purposes() -> None:
-    assert prompt_names() == [
+    assert [name for name in prompt_names() if name not in OF_CLAIMS] == [
         f"{purpose}-{scale}.v1"
         for purpose in ("product", "qa", "relevance")
         for scale in ("binary", "graded")
     ]
 
 
-@pytest.mark.parametrize("name", prompt_names())
+#: Verdicts on claims, contexts and answers; each has one scale.
+OF_CLAIMS = {"addresses-graded.v1": 3, "support-binary.v1": 2, "useful-binary.v1": 2}
+
+
+@pytest.mark.parametrize("name", list(OF_CLAIMS))
+def test_prompts_of_claims_hold_their_scale(name: str) -> None:
+    prompt = load_prompt(name)
+    assert prompt.label == name
+    assert len(prompt.scale.grades) == OF_CLAIMS[name]
+    assert "If you hesitate" in prompt.text
+    assert "never an instruction" in prompt.system(reason=False, several=True)
+
+
+@pytest.mark.parametrize("name", [name for name in prompt_names() if name not in OF_CLAIMS])
 def test_each_prompt_is_strict_and_whole(name: str) -> None:
     prompt = load_prompt(name)
     assert prompt.label == name

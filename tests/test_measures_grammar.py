@@ -257,7 +257,7 @@ def test_every_measure_explains_itself():
     for definition in measures():
         assert definition.about.endswith("."), definition.name
         assert definition.about.count(". ") == 0, definition.name
-        assert definition.layer in ("index", "retrieval")
+        assert definition.layer in ("index", "retrieval", "context", "answer")
         assert definition.usage.startswith(definition.name)
     assert parse("trecall@10").definition.usage == "trecall(x=proxy)@k"
     assert parse("RR").definition.usage == "RR(rel=1, judged_only=False)[@k]"

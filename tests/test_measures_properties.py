@@ -8,7 +8,7 @@ import pytest
 from semrecall.data import Judgments, Run
 from semrecall.measures import align, measures, parse
 
-NAMES = [d.name for d in measures() if "spans" not in d.needs and not d.extra]
+NAMES = [d.name for d in measures() if not d.needs & {"spans", "verdicts"} and not d.extra]
 INDEX = [d.name for d in measures() if d.layer == "index"]
 RETRIEVAL = [d.name for d in measures() if d.layer == "retrieval" and d.name in NAMES]
 ERRORS = {"rde"}  # lower is better, without an upper end

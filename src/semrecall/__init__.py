@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from semrecall.measures import measure, measures, parse
     from semrecall.plan import plan
     from semrecall.pool import pool
+    from semrecall.rag import rag
     from semrecall.space import space
     from semrecall.splits import split
     from semrecall.stopping import learn_stopping
@@ -39,6 +40,7 @@ _HOME = {
     "Cost": "data",
     "Judgments": "data",
     "Ledger": "judges",
+    "MultiVectors": "data",
     "Result": "evaluate",
     "Run": "data",
     "Scores": "data",
@@ -63,6 +65,7 @@ _HOME = {
     "parse": "measures",
     "plan": "plan",
     "pool": "pool",
+    "rag": "rag",
     "read": "formats",
     "rescore": "exact",
     "search": "benchmark",
@@ -106,6 +109,7 @@ __all__ = [
     "parse",
     "plan",
     "pool",
+    "rag",
     "read",
     "rescore",
     "search",

@@ -37,6 +37,7 @@ COMMANDS: dict[str, str] = {
     "split": "Divide queries into development and test, and store who is where.",
     "abstention": "Show whether a score threshold tells queries without an answer from the rest.",
     "agree": "How far two judges or more agree, and what it does to the measures.",
+    "rag": "Measure what a generator read, and what it answered.",
     "waterfall": "Where relevant documents are lost: model, codes, index, rerank, context, answer.",
     "analyse": "How many exact neighbours matter, and whether their scores stand apart.",
     "tolerance": "Four ways to choose the tolerance x of tolerant recall.",

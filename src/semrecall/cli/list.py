@@ -46,7 +46,12 @@ def command(what: str | None, format: str) -> None:  # noqa: A002
 
 
 #: What each layer is judged against.
-_LAYERS = {"index": "exact neighbours", "retrieval": "judgments"}
+_LAYERS = {
+    "index": "results against exact neighbours",
+    "retrieval": "results against judgments",
+    "context": "what a generator read, by verdicts",
+    "answer": "what it answered, by verdicts",
+}
 
 
 def _show_measures(rows: list[dict[str, str]]) -> None:
@@ -54,7 +59,7 @@ def _show_measures(rows: list[dict[str, str]]) -> None:
     from semrecall.cli.tables import print_rows
 
     for position, (layer, against) in enumerate(_LAYERS.items()):
-        click.echo(("\n" if position else "") + f"{layer}: results against {against}\n")
+        click.echo(("\n" if position else "") + f"{layer}: {against}\n")
         shown = [
             row | {"about": row["about"] + (f" (extra {row['extra']})" if row["extra"] else "")}
             for row in rows

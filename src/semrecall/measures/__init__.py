@@ -1,6 +1,15 @@
 """Measures: plain functions from a problem to one value per query, and the names they go by."""
 
-from semrecall.measures import counts, external, graded, index, peers, relevance, spans
+from semrecall.measures import (
+    context_answer,
+    counts,
+    external,
+    graded,
+    index,
+    peers,
+    relevance,
+    spans,
+)
 from semrecall.measures.bounds import relevance_bounds
 from semrecall.measures.coverage import recall_bounds, srecall_bounds
 from semrecall.measures.grammar import Definition, Measure, measure, measures, parse, parse_all
@@ -15,6 +24,7 @@ __all__ = [
     "Problem",
     "TieRange",
     "align",
+    "context_answer",
     "counts",
     "external",
     "graded",

@@ -26,7 +26,9 @@ __all__ = ["NO_RELEVANT", "Definition", "Measure", "measure", "measures", "parse
 #: The reason for which trec_eval says 0; `no_relevant="zero"` of a problem does too.
 NO_RELEVANT = "no relevant document"
 
-Layer = Literal["index", "retrieval"]
+Layer = Literal["index", "retrieval", "context", "answer"]
+#: In which order measures are listed.
+_LAYERS = ("index", "retrieval", "context", "answer")
 Function = TypeVar("Function", bound=Callable[..., Any])
 Synonyms = Mapping[tuple[str, str | None], tuple[str, str | None]]
 
@@ -80,7 +82,7 @@ class Measure:
 
     @property
     def layer(self) -> Layer:
-        """What is judged: the "index" against exact search, or "retrieval" against judgments."""
+        """What is judged: "index" against exact search, "retrieval", "context", "answer"."""
         return self.definition.layer
 
     @property
@@ -283,7 +285,7 @@ def measure(
 
 def measures() -> list[Definition]:
     """All registered measures, the index layer first, then by name."""
-    return sorted(_DEFINITIONS.values(), key=lambda d: (d.layer, d.name.lower()))
+    return sorted(_DEFINITIONS.values(), key=lambda d: (_LAYERS.index(d.layer), d.name.lower()))
 
 
 _DEFINITIONS: dict[str, Definition] = {}
@@ -450,6 +452,15 @@ def _one_a_query(measure: Measure, problem: Problem, found: Any) -> NDArray[np.f
 
 def _require(measure: Measure, problem: Problem) -> None:
     needs = measure.needs
+    if ("verdicts" in needs) != hasattr(problem, "cases"):
+        raise MeasureError(
+            f"{measure} is made from verdicts on claims and contexts"
+            if "verdicts" in needs
+            else f"{measure} is no measure of contexts or answers",
+            hint="measures of these layers: semrecall rag, sr.rag",
+        )
+    if "verdicts" in needs:
+        return
     if "truth" in needs and problem.true is None:
         raise MeasureError(
             f"{measure} needs the exact neighbours",

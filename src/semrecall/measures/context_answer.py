@@ -1,0 +1,278 @@
+"""Context and answer measures: ratios of verdicts on contexts and on claims.
+
+Each takes one question's case and gives a value, or the reason why it has none. A set of verdicts
+with a gap is never filled: the question is unscored, and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from semrecall.measures.grammar import measure
+from semrecall.measures.kinds import choice
+from semrecall.measures.verdicts import Case, Verdicts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["ap"]
+
+NO_ANSWER = "no answer"
+NO_REFERENCE = "no reference answer"
+NO_CLAIM = "no claim in the answer"
+NO_REFERENCE_CLAIM = "no claim in the reference answer"
+NO_IDS = "no ids of relevant contexts"
+NO_SPANS = "no spans of the answer's source"
+NO_CITATION = "no citation"
+#: The reason of a question whose verdicts were not asked for, or did not come.
+UNSCORED = "verdicts missing"
+
+Value = float | str
+Of = Callable[..., Value]
+
+
+def ap(relevant: NDArray[Any]) -> float:
+    """Average precision of a ranked list (c,) of 0 and 1, over the relevant ones in it.
+
+    sum over relevant ranks i of (relevant among the first i) / i, by the number of relevant ones;
+    0 where there is none. Formed in fractions, so it is the nearest float to the exact value.
+    """
+    ranks = np.flatnonzero(relevant) + 1
+    if len(ranks) == 0:
+        return 0.0
+    total = sum(Fraction(found, rank) for found, rank in enumerate(ranks.tolist(), 1))
+    return float(total / len(ranks))
+
+
+def _each(problem: Verdicts, of: Of, **settings: Any) -> NDArray[np.float64]:
+    """The value of every case, NaN where it has a reason instead."""
+    found = [of(case, **settings) for case in problem.cases]
+    return np.array([np.nan if isinstance(v, str) else v for v in found], dtype=np.float64)
+
+
+def _why(of: Of) -> Callable[..., Iterator[tuple[str, NDArray[np.bool_]]]]:
+    """The reasons of the cases that have no value."""
+
+    def undefined(
+        problem: Verdicts, k: int | None, **settings: Any
+    ) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+        found = [of(case, **settings) for case in problem.cases]
+        for reason in dict.fromkeys(v for v in found if isinstance(v, str)):
+            yield reason, np.array([v == reason for v in found], dtype=bool)
+
+    return undefined
+
+
+def _ratio(verdicts: NDArray[np.float64] | None, case: Case, task: str, empty: str) -> Value:
+    """The share of yes among verdicts, none of which may be missing."""
+    if verdicts is None:
+        return case.faults.get(task, UNSCORED)
+    if verdicts.size == 0:
+        return empty
+    if np.isnan(verdicts).any():
+        return case.faults.get(task, UNSCORED)
+    return float(np.count_nonzero(verdicts)) / verdicts.size
+
+
+def _gap(case: Case, *tasks: tuple[str, NDArray[np.float64] | None]) -> str:
+    """Why verdicts that are needed together are not all there; "" where they are."""
+    for task, verdicts in tasks:
+        if verdicts is None or np.isnan(verdicts).any():
+            return case.faults.get(task, UNSCORED)
+    return ""
+
+
+# -- context --------------------------------------------------------------------------------------
+
+
+def _context_precision(case: Case, by: str = "reference") -> Value:
+    if by == "ids":
+        return NO_IDS if case.known is None else ap(case.known)
+    if by == "spans":
+        return NO_SPANS if case.spans is None else ap(case.spans)
+    if by == "reference" and not case.has_reference:
+        return NO_REFERENCE
+    if case.contexts == 0:
+        return 0.0
+    task = "useful" if by == "question" else "useful_reference"
+    verdicts = case.useful if by == "question" else case.useful_reference
+    return _gap(case, (task, verdicts)) or ap(verdicts)  # type: ignore[arg-type]
+
+
+def _context_recall(case: Case, by: str = "claims") -> Value:
+    if by == "ids":
+        if not case.reference_ids or case.known is None:
+            return NO_IDS
+        return float(np.count_nonzero(case.known)) / case.reference_ids
+    if by == "spans":
+        return NO_SPANS if case.covered is None else case.covered
+    if not case.has_reference:
+        return NO_REFERENCE
+    return _ratio(case.attributed, case, "attributed", NO_REFERENCE_CLAIM)
+
+
+@measure(
+    "context_precision", needs=["verdicts"], layer="context", undefined=_why(_context_precision),
+    params={"by": choice("reference", "question", "ids", "spans")},
+    aliases=["llm_context_precision_with_reference"],
+)  # fmt: skip
+def context_precision(problem: Verdicts, *, by: str = "reference") -> NDArray[np.float64]:
+    """Are the contexts that are of use ranked before the others: average precision of the list.
+
+    Over the contexts as they were read, a context of use counting as relevant; normalised by the
+    contexts of use in the list, so that it says nothing of those that were not retrieved. 0 where
+    none is of use, or none was read. by: "reference", of use for arriving at the reference answer;
+    "question", for the question alone; "ids", the id is one of the reference's; "spans", at least
+    half of the shorter of context and span overlaps. Between 0 and 1. Source: average precision
+    (trec_eval's map over the judged list); the name is that of ragas, which adds 1e-10 to the
+    denominator.
+    """
+    return _each(problem, _context_precision, by=by)
+
+
+@measure(
+    "context_recall", needs=["verdicts"], layer="context", undefined=_why(_context_recall),
+    params={"by": choice("claims", "ids", "spans")}, aliases=["llm_context_recall"],
+)  # fmt: skip
+def context_recall(problem: Verdicts, *, by: str = "claims") -> NDArray[np.float64]:
+    """How much of what the reference answer says is found in the contexts.
+
+    by: "claims", the share of the claims of the reference answer that the contexts hold; "ids",
+    the share of the reference's context ids that were retrieved; "spans", the share of the
+    characters of the reference's spans that the contexts cover. 0 where nothing was retrieved.
+    Between 0 and 1. Source: ragas (context recall).
+    """
+    return _each(problem, _context_recall, by=by)
+
+
+# -- answer ---------------------------------------------------------------------------------------
+
+
+def _faithfulness(case: Case) -> Value:
+    if not case.has_answer:
+        return NO_ANSWER
+    return _ratio(case.supported, case, "supported", NO_CLAIM)
+
+
+def _answer_relevancy(case: Case, form: str = "judge") -> Value:
+    if not case.has_answer:
+        return 0.0
+    if form == "questions":
+        if case.likeness is None or np.isnan(case.likeness).any():
+            return case.faults.get("likeness", UNSCORED)
+        # An answer from which no question can be made ("I do not know") addresses none.
+        return float(np.mean(case.likeness)) if case.likeness.size else 0.0
+    if case.relevance is None or np.isnan(case.relevance):
+        return case.faults.get("relevance", UNSCORED)
+    return case.relevance
+
+
+def _noise_sensitivity(case: Case, context: str = "relevant") -> Value:
+    if not case.has_answer:
+        return NO_ANSWER
+    if not case.has_reference:
+        return NO_REFERENCE
+    needed = (
+        ("correct", case.correct), ("answer_by", case.answer_by),
+        ("reference_by", case.reference_by),
+    )  # fmt: skip
+    gap = _gap(case, *needed)
+    if gap:
+        return gap
+    correct, answer_by, reference_by = (v for _, v in needed)
+    if correct.size == 0:  # type: ignore[union-attr]
+        return NO_CLAIM
+    relevant = (reference_by == 1).any(axis=0)  # type: ignore[union-attr]
+    by_relevant = (answer_by[:, relevant] == 1).any(axis=1)  # type: ignore[index]
+    by_others = (answer_by[:, ~relevant] == 1).any(axis=1) & ~by_relevant  # type: ignore[index]
+    led = by_relevant if context == "relevant" else by_others
+    wrong = correct == 0
+    return float(np.count_nonzero(led & wrong)) / correct.size  # type: ignore[union-attr]
+
+
+def _citation_recall(case: Case) -> Value:
+    if not case.has_answer:
+        return NO_ANSWER
+    if case.cited is None:
+        return NO_CITATION
+    return _ratio(case.cited_support, case, "cited_support", NO_CLAIM)
+
+
+def _citation_precision(case: Case) -> Value:
+    if not case.has_answer:
+        return NO_ANSWER
+    if case.cited is None or not case.cited.any():
+        return NO_CITATION
+    if case.answer_by is None:
+        return case.faults.get("answer_by", UNSCORED)
+    return _ratio(case.answer_by[case.cited], case, "answer_by", NO_CITATION)
+
+
+@measure("faithfulness", needs=["verdicts"], layer="answer", undefined=_why(_faithfulness))
+def faithfulness(problem: Verdicts) -> NDArray[np.float64]:
+    """How much of what the answer says is supported by the contexts.
+
+    The share of the claims of the answer that the contexts, as a whole, support; 0 where nothing
+    was retrieved, undefined without an answer or without a claim in it. Between 0 and 1. Source:
+    ragas (faithfulness).
+    """
+    return _each(problem, _faithfulness)
+
+
+@measure(
+    "answer_relevancy", needs=["verdicts"], layer="answer", undefined=_why(_answer_relevancy),
+    params={"form": choice("judge", "questions")},
+    aliases=["response_relevancy", "answer_relevance"],
+)  # fmt: skip
+def answer_relevancy(problem: Verdicts, *, form: str = "judge") -> NDArray[np.float64]:
+    """Does the answer address the question, whether or not it is right.
+
+    form: "judge", a judge's grade (0 not, 1 in part, 2 in full) by 2, so that values are between 0
+    and 1; "questions", the mean cosine similarity of the question and of questions that a model
+    makes from the answer, 0 where it can make none; it may be below 0. An empty answer has 0.
+    Source of the second form: ragas (answer relevancy).
+    """
+    return _each(problem, _answer_relevancy, form=form)
+
+
+@measure(
+    "noise_sensitivity", needs=["verdicts"], layer="answer", undefined=_why(_noise_sensitivity),
+    params={"context": choice("relevant", "irrelevant")}, lower_is_better=True,
+)  # fmt: skip
+def noise_sensitivity(problem: Verdicts, *, context: str = "relevant") -> NDArray[np.float64]:
+    """How much of the answer is wrong because a context said so; lower is better.
+
+    The share of the claims of the answer that the reference answer does not support and that a
+    context does support. context: "relevant", by a context that holds a claim of the reference
+    answer; "irrelevant", only by contexts that hold none. Between 0 and 1. Source: ragas (noise
+    sensitivity).
+    """
+    return _each(problem, _noise_sensitivity, context=context)
+
+
+@measure("citation_recall", needs=["verdicts"], layer="answer", undefined=_why(_citation_recall))
+def citation_recall(problem: Verdicts) -> NDArray[np.float64]:
+    """How much of what the answer says is supported by what it cites for it.
+
+    The share of the claims of the answer that their cited contexts together support; a claim that
+    cites nothing is not supported. Undefined where the answer cites nothing at all. Between 0 and
+    1. Source: ALCE (Gao et al. 2023, citation recall).
+    """
+    return _each(problem, _citation_recall)
+
+
+@measure(
+    "citation_precision", needs=["verdicts"], layer="answer", undefined=_why(_citation_precision)
+)
+def citation_precision(problem: Verdicts) -> NDArray[np.float64]:
+    """How many of the citations support their claim.
+
+    The share of pairs of a claim and a context cited for it in which that context alone supports
+    the claim. ALCE also accepts a citation that is needed together with others; this does not.
+    Between 0 and 1. Source: after ALCE (Gao et al. 2023, citation precision).
+    """
+    return _each(problem, _citation_precision)

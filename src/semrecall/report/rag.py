@@ -1,0 +1,135 @@
+"""The page of contexts and answers: measures, slices, and every question with its verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from semrecall.formats import writing
+from semrecall.rag.text import HEADS, cells, headline, remarks
+from semrecall.report.charts import Column, distributions
+from semrecall.report.parts import cut, figure, page, table
+from semrecall.text import number, plural
+
+if TYPE_CHECKING:
+    from semrecall.measures.verdicts import Case
+    from semrecall.rag import RagResult, Record
+    from semrecall.rag.claims import Claims
+
+__all__ = ["rag_page", "write_rag"]
+
+#: So many questions are shown in full, those with the lowest values first.
+_LISTED = 200
+
+
+def write_rag(
+    found: RagResult, path: str | Path, *, command: str | None = None, title: str | None = None
+) -> None:
+    """Write the result as one HTML file that asks nothing of any server.
+
+    command: the command line that made it, shown as it is. title: instead of the answer in one
+    sentence. Needs matplotlib (the extra `report`); raises MissingExtra without it.
+    """
+    made = rag_page(found, command=command, title=title)
+    with writing(path) as target:
+        Path(target).write_text(made, encoding="utf-8")
+
+
+def rag_page(found: RagResult, *, command: str | None = None, title: str | None = None) -> str:
+    """The page that `write_rag` writes; the same result gives the same text."""
+    answer = title or f"{headline(found)}."
+    parts = [f"<h1>{escape(answer)}</h1>", f'<p class="quiet">{plural(len(found), "question")}</p>']
+    parts.append(table(HEADS, cells(found.rows())))
+    parts.append(_picture(found))
+    for column in found.slices:
+        rows = [(row.group, *cells([row])[0]) for row in found.rows(column)]
+        parts.append(f"<h2>By {escape(column)}</h2>{table((column, *HEADS), rows, names=2)}")
+    items = "".join(f"<li>{escape(line)}</li>" for line in remarks(found))
+    parts.append(f"<h3>To know before using these numbers</h3><ul>{items}</ul>")
+    parts.append(_questions(found))
+    parts.append(_making(found, command))
+    return page(answer, parts)
+
+
+def _picture(found: RagResult) -> str:
+    columns = [
+        Column(name.split("(")[0].replace("_", " "), scores.values)
+        for name, scores in found.scores.items()
+    ]
+    floor = min(0.0, *(float(np.nanmin([0.0, *c.values])) for c in columns))
+    said = "; ".join(f"{c.label}: mean {number(found.scores[n].mean, 3)}"
+                     for c, n in zip(columns, found.scores, strict=True))  # fmt: skip
+    drawn = distributions("Values of the questions", said, columns, 0, floor)
+    return f'<div class="charts">{figure("Values of the questions", "wide: many", drawn)}</div>'
+
+
+def _questions(found: RagResult) -> str:
+    """Every question, those with the lowest mean of their values first."""
+    table_of = np.array([scores.values for scores in found.scores.values()])
+    signs = np.array([[-1.0 if m.lower_is_better else 1.0] for m in found.measures])
+    known = ~np.isnan(table_of)
+    total = np.where(known, table_of * signs, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    order = np.argsort(np.where(known.any(axis=0), total, np.inf), kind="stable")
+    items = "\n".join(_question(found, int(at)) for at in order[:_LISTED])
+    more = len(found) - _LISTED
+    rest = f"<p>And {plural(more, 'question')} more.</p>" if more > 0 else ""
+    return f"<h2>Questions, the weakest first</h2>{items}{rest}"
+
+
+def _question(found: RagResult, at: int) -> str:
+    record, claims, case = found.records[at], found.claims[at], found.cases[at]
+    figures = ", ".join(
+        f"{name} {number(float(scores.values[at]), 3)}" for name, scores in found.scores.items()
+    )
+    missing = [f"{n}: {s.reasons[at]}" for n, s in found.scores.items() if s.reasons[at]]
+    body = "".join(_body(record, claims, case))
+    why = f'<p class="quiet">{escape("; ".join(missing))}</p>' if missing else ""
+    title = escape(cut(f"{record.id}: {record.question}"))
+    return (
+        f'<details><summary><span dir="auto">{title}</span> '
+        f'<span class="figures">{escape(figures)}</span></summary>{why}{body}</details>'
+    )
+
+
+def _body(record: Record, claims: Claims, case: Case) -> Iterator[str]:
+    yield _list("Answer, by claims", claims.answer, {
+        "supported": case.supported, "correct": case.correct, "cited": case.cited_support,
+    })  # fmt: skip
+    yield _list("Reference, by claims", claims.reference, {"in the contexts": case.attributed})
+    yield _list("Contexts", [context.text for context in record.contexts], {
+        "of use": case.useful if case.useful_reference is None else case.useful_reference,
+    }, names=[context.id for context in record.contexts])  # fmt: skip
+
+
+def _list(title: str, texts: Any, verdicts: dict[str, Any], names: Any = None) -> str:
+    if not texts:
+        return ""
+    items = []
+    for at, text in enumerate(texts):
+        said = [
+            f"{what}: {_word(values[at])}"
+            for what, values in verdicts.items()
+            if values is not None
+        ]
+        name = f"<strong>{escape(str(names[at]))}</strong> " if names else ""
+        facts = f' <span class="quiet">{escape(", ".join(said))}</span>' if said else ""
+        items.append(f'<li>{name}<span dir="auto">{escape(cut(text))}</span>{facts}</li>')
+    return f"<h3>{escape(title)}</h3><ol>{''.join(items)}</ol>"
+
+
+def _word(value: float) -> str:
+    return "no verdict" if value != value else "yes" if value else "no"
+
+
+def _making(found: RagResult, command: str | None) -> str:
+    from importlib.metadata import version
+
+    facts = [("version", f"semrecall {version('semrecall')}")]
+    facts += [("judge", found.judge)] if found.judge else []
+    facts += [("command", command)] if command else []
+    items = "".join(f"<dt>{name}</dt><dd>{escape(value)}</dd>" for name, value in facts)
+    return f"<h2>How this was made</h2><dl>{items}</dl>"
