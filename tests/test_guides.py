@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import numpy as np
 import pytest
-from documentation import Page, run
+from documentation import Page, blocks, run
 
 from semrecall.cli import cli
 
@@ -105,6 +105,22 @@ def test_judge_for_little_money(tmp_path: Path) -> None:
             tmp_path,
             changes={"http://127.0.0.1:11434/v1": server.url},
         )
+
+
+def test_evaluate_rag(tmp_path: Path) -> None:
+    _needs("aiohttp", "matplotlib")
+    from chat_server import ChatServer
+
+    page = Page(DOCS / "guides/evaluate-rag.md")
+    [lines] = blocks(page.text, "json")
+    (tmp_path / "records.jsonl").write_text(lines, encoding="utf-8")
+    with ChatServer() as server:
+        _run_all(
+            "guides/evaluate-rag.md",
+            tmp_path,
+            changes={"http://127.0.0.1:11434/v1": server.url},
+        )
+    assert "Questions, the weakest first" in (tmp_path / "rag.html").read_text(encoding="utf-8")
 
 
 def test_tune_pgvector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,9 @@ __all__ = ["Claims", "Splitter", "claims_of", "known", "sentences"]
 Splitter = Callable[[Sequence[str]], Sequence[Sequence[str] | None]]
 
 #: A sentence ends at these, not within a number, an abbreviation of one letter or a file name.
-_END = re.compile(r"(?<=[.!?])(?<!\b[A-Za-z]\.)[\"')\]]*(?:\s*\[[^\[\]]{1,80}\])*\s+|(?<=[。！？।])|\n+")
+_END = re.compile(
+    r"(?<=[.!?])(?<!\b[A-Za-z]\.)[\"')\]]*(?:\s*\[[^\[\]]{1,80}\])*\s+|(?<=[。！？।])|\n+"
+)
 _WORD = re.compile(r"\w")
 _SHORT = re.compile(r"\b(?:Dr|Mr|Mrs|Ms|Prof|St|No|Nr|vs|cf|Fig|Eq|al|approx|e\.g|i\.e|z\.B)\.\s*$")
 
