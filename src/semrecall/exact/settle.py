@@ -92,6 +92,7 @@ def _compiled_scores(
 ) -> NDArray[np.float64]:
     """The same to the bit: products and differences of float32, added in the same order."""
     queries = np.ascontiguousarray(queries)
+    rows, query_rows = np.ascontiguousarray(rows), np.ascontiguousarray(query_rows)
     sums = np.empty(len(rows))
     kernels.pair_sums(matrix, rows, queries, query_rows, space.name == "l2", sums)
     if space.name == "l2":
