@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from semrecall.benchmark import build, codes_truth, search
     from semrecall.check import check
     from semrecall.correction import correct
-    from semrecall.data import Cost, Judgments, Run, Scores, Vectors
+    from semrecall.data import Cost, Judgments, MultiVectors, Run, Scores, Vectors
     from semrecall.errors import SemrecallError, SemrecallWarning
     from semrecall.evaluate import Comparison, Result, compare, evaluate
     from semrecall.exact import rescore
@@ -84,6 +84,7 @@ __all__ = [
     "Cost",
     "Judgments",
     "Ledger",
+    "MultiVectors",
     "Result",
     "Run",
     "Scores",

@@ -129,13 +129,16 @@ _ALIASES = {
     "euclidean": L2,
     "hamming": HAMMING,
     "jaccard": JACCARD,
+    "maxsim": MAXSIM,
+    "max_sim": MAXSIM,
+    "late_interaction": MAXSIM,
 }
-_EXPECTED = "ip, cosine, l2, hamming or jaccard"
+_EXPECTED = "ip, cosine, l2, hamming, jaccard or maxsim"
 _SQUARED = {"sqeuclidean", "l2sq", "squared_l2", "squaredl2", "l2_squared"}
 
 
 def space(name: str | Space) -> Space:
-    """The space of that name: `ip`, `cosine`, `l2`, `hamming`, `jaccard`, or an alias.
+    """The space of that name: `ip`, `cosine`, `l2`, `hamming`, `jaccard`, `maxsim`, or an alias.
 
     Raises InputError for an unknown name, and for squared Euclidean distance, which is another
     unit: a relative tolerance of 1% on squares is about 0.5% on distances.

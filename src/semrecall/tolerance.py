@@ -158,9 +158,9 @@ def _without(name: str, note: str) -> Way:
 def _quantisation(problem: Problem, truth: Run, k: int, base: Any, queries: Any) -> Way:
     if base is None or queries is None:
         return _without("quantisation", "needs base and query vectors")
-    vectors, asked = Vectors.of(base), Vectors.of(queries)
     if truth.space is not None and truth.space.compares != "vectors":
-        return _without("quantisation", f"{truth.space} has no codes of 8 bits a number")
+        return _without("quantisation", f"{truth.space} compares no single vectors of numbers")
+    vectors, asked = Vectors.of(base), Vectors.of(queries)
     if vectors.dtype.itemsize == 1:
         note = f"the vectors are stored in 8 bits ({vectors.dtype})"
         return Way("quantisation", 0.0, 0.0, 0.0, 0.0, len(problem), note)

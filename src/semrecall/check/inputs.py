@@ -19,7 +19,7 @@ from semrecall.errors import InputError, SemrecallWarning
 from semrecall.exact import search
 from semrecall.exact.settle import exact_pair_scores
 from semrecall.formats import queries_of, read_judgments, read_run, vectors_of
-from semrecall.space import COSINE, HAMMING, IP, JACCARD, L2, Space, exact_norms
+from semrecall.space import COSINE, HAMMING, IP, JACCARD, L2, MAXSIM, Space, exact_norms
 from semrecall.space import space as space_named
 
 if TYPE_CHECKING:
@@ -94,6 +94,13 @@ class Inputs:
             raise InputError(f"sample is {sample}; expected at least 1, or None for all queries")
         if isinstance(judgments, str | Path):
             judgments = read_judgments(judgments)
+        stated = [part.space for part in (truth, run) if isinstance(part, Run)]
+        stated += [] if space is None else [space_named(space)]
+        if MAXSIM in stated and not (base is None and queries is None):
+            raise InputError(
+                "check does not look into documents of several vectors",
+                hint="leave base and queries out: identifiers, lists and judgments are checked",
+            )
         if not isinstance(judgments, Judgments | None):
             raise InputError(f"judgments are a {type(judgments).__name__}; expected Judgments")
         return cls(

@@ -192,6 +192,7 @@ def _vectors(given: dict[str, Any]) -> tuple[Any, Any]:
     """Base and query vectors, where both are given; one alone is for `evaluate` to refuse."""
     from semrecall.errors import InputError
     from semrecall.formats import read_queries
+    from semrecall.formats.multivectors import holds_documents, read_multivectors
     from semrecall.systems import base_vectors
 
     for option, part in (
@@ -205,6 +206,11 @@ def _vectors(given: dict[str, Any]) -> tuple[Any, Any]:
     base, queries = given["base"], given["queries"]
     if not (base and queries):
         return base, queries
+    if holds_documents(base) and holds_documents(queries):
+        return (
+            read_multivectors(base, dataset=given["base_dataset"], ids=given["base_ids"]),
+            read_multivectors(queries, dataset=given["queries_dataset"], ids=given["query_ids"]),
+        )
     with hints_for("base", base):
         base = base_vectors(base, dataset=given["base_dataset"], ids=given["base_ids"], whole=True)
     with hints_for("queries", queries):

@@ -20,7 +20,7 @@ from semrecall.cli.updating import update_given, update_options
 @click.option(
     "--space", type=click.Choice(SPACES), required=True,
     help="Inner product, cosine or Euclidean distance of vectors; Hamming or Jaccard distance "
-    "of bits.",
+    "of bits; largest inner products of documents of several vectors (maxsim).",
 )  # fmt: skip
 @click.option(
     "-o", "--output", type=OutputPath(),
@@ -72,19 +72,28 @@ def command(
 
     from semrecall.errors import InputError
     from semrecall.formats import read_queries, write
+    from semrecall.formats.multivectors import read_multivectors
     from semrecall.systems import base_vectors
     from semrecall.truth import truth
 
-    vectors = base_vectors(base, dataset=base_dataset, ids=base_ids)
-    query_vectors = read_queries(queries, dataset=queries_dataset, ids=query_ids)
-    if vectors.length is not None and k > vectors.length:
+    vectors: Any
+    query_vectors: Any
+    if space == "maxsim":
+        vectors = read_multivectors(base, dataset=base_dataset, ids=base_ids)
+        query_vectors = read_multivectors(queries, dataset=queries_dataset, ids=query_ids)
+        rows: int | None = len(vectors)
+    else:
+        vectors = base_vectors(base, dataset=base_dataset, ids=base_ids)
+        query_vectors = read_queries(queries, dataset=queries_dataset, ids=query_ids)
+        rows = vectors.length
+    if rows is not None and k > rows:
         raise InputError(
-            f"k is {k:,}, but the base has {vectors.length:,} rows",
-            hint=f"ask for at most -k {vectors.length}" if vectors.length else None,
+            f"k is {k:,}, but the base has {rows:,} rows",
+            hint=f"ask for at most -k {rows}" if rows else None,
         )
     more = update_given(updating, output, base_dataset)
     start = time.perf_counter()
-    with progress_bar("exact search", vectors.length) as progress:
+    with progress_bar("exact search", rows) as progress:
         found = truth(
             vectors,
             query_vectors,
@@ -103,9 +112,9 @@ def command(
         _print_lines(found)
         return
     write(found, output)
-    rows = found.identity["base"]["rows"]
+    counted = found.identity["base"]["rows"]
     click.echo(
-        f"{output}: the {k:,} nearest of {rows:,} rows for {len(found):,} queries "
+        f"{output}: the {k:,} nearest of {counted:,} rows for {len(found):,} queries "
         f"({space}, {seconds:.1f} s)",
         err=True,
     )

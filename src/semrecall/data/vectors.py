@@ -6,7 +6,7 @@ import mmap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from semrecall.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Fingerprint", "Vectors", "identity_difference", "identity_of"]
+__all__ = ["Fingerprint", "Vectors", "identity_difference", "identity_of", "row_ids"]
 
 DTYPES = ("float64", "float32", "float16", "int8", "uint8", "bool")
 
@@ -43,6 +43,11 @@ class Vectors:
         Wider integers become float32 where that holds them exactly. Raises InputError for a
         shape or a type that is no matrix of numbers.
         """
+        if type(values).__name__ == "MultiVectors":
+            raise InputError(
+                f"{values!r} are documents of several vectors; expected single vectors",
+                hint="documents of several vectors are compared in space maxsim",
+            )
         if isinstance(values, Vectors):
             return values if ids is None else cls._of_matrix(values.require_matrix(), ids)
         if hasattr(values, "to_numpy") and not isinstance(values, np.ndarray):
@@ -63,7 +68,7 @@ class Vectors:
         matrix = _stored_type(matrix)
         if matrix.shape[1] == 0:
             raise InputError(f"vectors have shape {matrix.shape}; expected at least one dimension")
-        own = None if given is None else _row_ids(given, len(matrix))
+        own = None if given is None else row_ids(given, len(matrix))
         return cls(matrix, None, own, matrix.dtype, matrix.shape[1], len(matrix))
 
     @classmethod
@@ -83,7 +88,7 @@ class Vectors:
         source: Iterable[NDArray[Any]] = blocks
         if iterator is blocks:
             source = _Once(first, iterator)
-        own = None if ids is None else _row_ids(ids, length)
+        own = None if ids is None else row_ids(ids, length)
         if own is not None:
             length = len(own)
         return cls(None, source, own, head.dtype, head.dimension, length)
@@ -169,7 +174,19 @@ class Vectors:
         return printer.hexdigest()
 
 
-def identity_of(vectors: Vectors, rows: int, fingerprint: str) -> dict[str, Any]:
+class Dimensioned(Protocol):
+    """Vectors of one dimension and type, one or several a document."""
+
+    @property
+    def dimension(self) -> int:
+        """Dimensions of each vector."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the numbers."""
+
+
+def identity_of(vectors: Dimensioned, rows: int, fingerprint: str) -> dict[str, Any]:
     """What tells these vectors from others, as a truth remembers it."""
     return {
         "rows": rows,
@@ -260,10 +277,13 @@ def _sample_points(stop: int) -> NDArray[np.int64]:
 
 
 def _row_bytes(row: NDArray[Any]) -> bytes:
+    if row.dtype == object:  # documents of several vectors, one matrix each
+        return b"".join(_row_bytes(document) for document in row)
     return row.astype(row.dtype.newbyteorder("<")).tobytes()
 
 
-def _row_ids(given: Any, n: int | None) -> Ids:
+def row_ids(given: Any, n: int | None) -> Ids:
+    """Ids of n rows; InputError where one is missing or there twice, or their number differs."""
     own = ids(given)
     if n is not None and len(own) != n:
         raise InputError(f"{len(own):,} ids for {n:,} vectors")

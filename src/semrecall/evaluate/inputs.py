@@ -12,11 +12,13 @@ import numpy as np
 from semrecall.data import Ids, Judgments, Run, Vectors
 from semrecall.data.ids import concatenate, ids, unify
 from semrecall.data.matching import difference
+from semrecall.data.multivectors import MultiVectors
 from semrecall.data.spans import Chunks, Spans
 from semrecall.data.vectors import identity_difference, identity_of
 from semrecall.errors import InputError, MismatchError, SemrecallWarning
 from semrecall.exact import rescore
 from semrecall.formats import queries_of, vectors_of
+from semrecall.formats.multivectors import documents_of
 from semrecall.measures import NoRelevant
 
 __all__ = ["Inputs", "named_runs"]
@@ -68,15 +70,19 @@ class Inputs:
                 f"{'queries' if base is None else 'base'} vectors were given alone; "
                 "expected base and queries, to recompute the scores"
             )
-        vectors = {"base": vectors_of(base), "queries": queries_of(queries)}
-        for what, run in self.parts().items():
-            _check_identity(what, run, vectors)
         space = next((r.space for r in self.parts().values() if r.space is not None), None)
         if space is None:
             raise InputError(
                 "neither the truth nor a run says in which space its scores are",
                 hint="say it: Run.from_arrays(..., space=...), or --space ip, cosine or l2",
             )
+        vectors: dict[str, Any]
+        if space.compares == "documents":
+            vectors = {"base": documents_of(base), "queries": documents_of(queries)}
+        else:
+            vectors = {"base": vectors_of(base), "queries": queries_of(queries)}
+        for what, run in self.parts().items():
+            _check_identity(what, run, vectors)
 
         def exact(run: Run) -> Run:
             scored = rescore(run, vectors["base"], vectors["queries"], space)
@@ -132,7 +138,9 @@ def named_runs(runs: Any) -> dict[str, Run]:
     return named
 
 
-def _check_identity(what: str, run: Run, vectors: Mapping[str, Vectors | None]) -> None:
+def _check_identity(
+    what: str, run: Run, vectors: Mapping[str, Vectors | MultiVectors | None]
+) -> None:
     """Raise MismatchError where `run` was made from other data than the `vectors` at hand.
 
     vectors: {"base": ..., "queries": ...}, None where they are not at hand.

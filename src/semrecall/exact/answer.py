@@ -13,6 +13,7 @@ import numpy as np
 
 from semrecall.data import Ids, Run, Vectors
 from semrecall.data.allowed import NOTHING_ALLOWED
+from semrecall.data.multivectors import MultiVectors
 from semrecall.data.vectors import Fingerprint, identity_of
 from semrecall.errors import SemrecallWarning
 from semrecall.exact.settle import EMPTY, Best, most_ties
@@ -98,9 +99,9 @@ def as_run(
     *,
     space: Space,
     k: int,
-    base: Vectors,
+    base: Vectors | MultiVectors,
     rows: int,
-    queries: Vectors,
+    queries: Vectors | MultiVectors,
     reasons: list[str],
     allowed: Filter | None,
 ) -> Run:
@@ -156,9 +157,9 @@ def _identity(
     answer: Answer,
     space: Space,
     k: int,
-    base: Vectors,
+    base: Vectors | MultiVectors,
     rows: int,
-    queries: Vectors,
+    queries: Vectors | MultiVectors,
     allowed: Filter | None,
 ) -> dict[str, Any]:
     fingerprint = answer.sample.fingerprint(base.dtype, base.dimension)
@@ -184,9 +185,10 @@ def _version() -> str:
     return version("semrecall")
 
 
-def queries_digest(queries: Vectors) -> str:
+def queries_digest(queries: Vectors | MultiVectors) -> str:
     """A hash of all query vectors, in order."""
-    return hashlib.sha256(np.ascontiguousarray(queries.require_matrix()).data).hexdigest()[:32]
+    matrix = queries.require_matrix() if isinstance(queries, Vectors) else queries.matrix
+    return hashlib.sha256(np.ascontiguousarray(matrix).data).hexdigest()[:32]
 
 
 def _warn(answer: Answer, reasons: list[str], k: int) -> None:
@@ -196,7 +198,7 @@ def _warn(answer: Answer, reasons: list[str], k: int) -> None:
     if len(answer.zero):
         counted = plural(len(answer.zero), "base row")
         _say(f"{counted} without a score: zero vectors have none under cosine")
-    for reason in (BAD_QUERY, ZERO_QUERY):
+    for reason in dict.fromkeys(r for r in reasons if r and r != NOTHING_ALLOWED):
         rows = [i for i, r in enumerate(reasons) if r == reason]
         if rows:
             counted = plural(len(rows), "query", "queries")

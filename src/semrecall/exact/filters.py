@@ -11,11 +11,15 @@ import numpy as np
 from semrecall.data import Ids, Run, Vectors
 from semrecall.data.allowed import Allowed, RowSet
 from semrecall.data.ids import codes_in, unify
+from semrecall.data.multivectors import MultiVectors
 from semrecall.data.rows import row_numbers
 from semrecall.errors import MismatchError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+#: Rows, or documents, with ids.
+Rows = Vectors | MultiVectors
 
 __all__ = ["Filter"]
 
@@ -38,7 +42,7 @@ class Filter:
         self.says = says or ("",) * len(sets)
 
     @classmethod
-    def of(cls, allowed: Any, base: Vectors, queries: Vectors) -> Filter | None:
+    def of(cls, allowed: Any, base: Rows, queries: Rows) -> Filter | None:
         """A filter from a mask (n,) or (m, n), from allowed ids per query, or from `Allowed`.
 
         Allowed ids come as a mapping {query id: ids}, a Run, or a sequence with one list a query.
@@ -139,7 +143,7 @@ class Filter:
         return mask
 
 
-def _of_allowed(allowed: Allowed, base: Vectors, queries: Vectors) -> Filter:
+def _of_allowed(allowed: Allowed, base: Rows, queries: Rows) -> Filter:
     which = _which(allowed, queries)
     sets, n = allowed.sets, len(base)
     if allowed.ids is not None and not _same(allowed.ids, base.ids):
@@ -159,7 +163,7 @@ def _of_allowed(allowed: Allowed, base: Vectors, queries: Vectors) -> Filter:
     return Filter(n, sets, which, allowed.says)
 
 
-def _which(allowed: Allowed, queries: Vectors) -> NDArray[np.int64]:
+def _which(allowed: Allowed, queries: Rows) -> NDArray[np.int64]:
     if allowed.which is None:
         return np.zeros(len(queries), dtype=np.int64)
     if allowed.queries is None:
@@ -184,7 +188,7 @@ def _same(left: Ids, right: Ids) -> bool:
     return len(left) == len(right) and left == right
 
 
-def _sets(allowed: Run, base: Vectors, queries: Vectors) -> list[RowSet]:
+def _sets(allowed: Run, base: Rows, queries: Rows) -> list[RowSet]:
     query_codes, own_codes = unify(allowed.queries, queries.ids)
     number = codes_in(query_codes, own_codes)
     if bool((number < 0).any()):

@@ -25,10 +25,15 @@ from semrecall.space import Space, exact_norms
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Block", "OutOfRange", "Screen", "rounded_down"]
+__all__ = ["Block", "OutOfRange", "Screen", "rounded_down", "safe_range"]
 
 #: Squared norms outside this range could overflow or underflow in float32.
 _SAFE = {np.dtype(np.float32): (1e-25, 1e35), np.dtype(np.float64): (1e-280, 1e300)}
+
+
+def safe_range(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """Between which squared norms lie whose products this arithmetic holds."""
+    return _SAFE[dtype]
 
 
 class OutOfRange(Exception):

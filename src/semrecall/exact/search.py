@@ -323,7 +323,7 @@ class Scan:
             left_out=whole.left_out,
             zero=whole.zero,
             sample=whole.sample,
-            seconds=dict(self._seconds),
+            seconds=self.seconds,
         )
 
     def take(self, answer: Answer) -> None:
@@ -334,6 +334,11 @@ class Scan:
         self._whole = _Whole(
             list(self.best), self.norm, answer.left_out, answer.zero, answer.sample
         )
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """What was spent on what so far."""
+        return dict(self._seconds)
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:

@@ -16,9 +16,11 @@ from semrecall.errors import InputError
 from semrecall.exact import query_reasons, search
 from semrecall.exact.answer import as_run
 from semrecall.exact.filters import Filter
+from semrecall.exact.maxsim import search_documents
 from semrecall.exact.search import Progress, machine_memory
 from semrecall.exact.search import workers as cores
 from semrecall.formats import queries_of, read_allowed, read_ids
+from semrecall.formats.multivectors import documents_of
 from semrecall.formats.remote import is_url
 from semrecall.registry import did_you_mean
 from semrecall.space import Space
@@ -104,7 +106,8 @@ def truth(
     k: how many neighbours; rows are longer where ties with the k-th continue, and shorter only
         where fewer neighbours exist.
     space: "ip", "cosine" or "l2"; "hamming" or "jaccard" of bits (uint8, eight a byte, or
-        booleans).
+        booleans); "maxsim" of documents of several vectors (MultiVectors, lists of matrices, or
+        files of them), searched by threads, without checkpoint or update.
     filter: what each query may find: a mask (n,) or (n_queries, n), allowed ids per query
         ({query id: ids} or one list a query), or the path of a file of either.
     memory: bytes for blocks, results and survivors; a quarter of the machine's when None. It
@@ -134,6 +137,22 @@ def truth(
     data. Raises InputError for k < 1, MismatchError for vectors of different dimension, shards
     that do not fit each other, a checkpoint of another search, and what cannot be an update.
     """
+    if space_named(space).compares == "documents":
+        given = {
+            "engine": engine != "threads", "checkpoint": checkpoint, "update": update,
+            "was": was, "changed": changed, "rows": rows, "spare": spare, "keep_rows": keep_rows,
+        }  # fmt: skip
+        refused = [name for name, value in given.items() if value]
+        if refused:
+            raise InputError(
+                f"maxsim knows no {' or '.join(refused)}: documents of several vectors are "
+                "searched by the threads of one process, from the start"
+            )
+        return search_documents(
+            documents_of(base), documents_of(queries), k,
+            allowed=read_allowed(filter) if isinstance(filter, str | Path) else filter,
+            memory=memory, threads=threads, progress=progress,
+        )  # fmt: skip
     opened, asked = open_base(base), open_queries(queries)
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise InputError(f"k is {k!r}; expected a whole number of at least 1")
