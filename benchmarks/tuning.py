@@ -256,12 +256,13 @@ counters. All figures are of the queries held out.
 Where no setting lies between the two tuned ones, nothing is saved, and where the chosen setting
 fails the target on queries held out, the saving is partly bought with quality: see *reached*.
 
-**What that says.** Moving a target from recall to tolerant recall surely saves bytes in 57 of the 60
-rows below, 11 to 89%, and more the higher the target. Moving it to semantic recall surely does in 22
-of 36 rows, 19 to 89%; in the others the queries are too few, or nothing is saved. At the *same*
-quality a saving is sure in 7 of 96 rows, and at most 3% in 68: where one knob makes both measures
-rise, the cheapest setting of a quality is the same by either. What there is comes from settings
-between which recall still rises and the other measure no longer does, and from ScaNN's two knobs.
+**What that says.** Moving a target from recall to tolerant recall surely saves bytes in 57 of the
+60 rows below, 11 to 89%, and more the higher the target. Moving it to semantic recall surely does
+in 22 of 36 rows, 19 to 89%; in the others the queries are too few, or nothing is saved. At the
+*same* quality a saving is sure in 7 of 96 rows, and at most 3% in 68: where one knob makes both
+measures rise, the cheapest setting of a quality is the same by either. What there is comes from
+settings between which recall still rises and the other measure no longer does, and from ScaNN's
+two knobs.
 
 Nothing was made smaller for time. hnswlib looks at k candidates at least, so that a usual graph has
 nothing to tune at k = 100; its graphs have 6 links (10 over SIFT, where 6 do not reach 0.95).

@@ -237,6 +237,10 @@ def test_truth_reads_the_base_from_the_database(
     )  # fmt: skip
     assert status == 0, err
     assert "recall@3,1.0" in out.replace('"', "")
+    status, out, err = semrecall_main(
+        "check", "--base", spec, "--queries", "q.npy", "--truth", "t.parquet", "--space", "ip"
+    )
+    assert (status, "300" in out) == (0, True), err
     status, _, err = semrecall_main("truth", spec.replace("docs", "dcos", 2), "q.npy",
                                     "--space", "ip")  # fmt: skip
     assert status == 2
@@ -244,3 +248,14 @@ def test_truth_reads_the_base_from_the_database(
     status, _, err = semrecall_main("search", f"{address}?table=dosc", "--queries", "q.npy")
     assert status == 2
     assert "did you mean docs?" in err
+
+
+def test_a_table_of_the_usual_name_is_left_alone_where_none_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("duckdb")
+    spec = f"duckdb://{tmp_path / 'own.db'}"
+    open_system(spec).build(BASE, "l2").close()
+    with pytest.raises(InputError, match="the table 'docs' exists"):
+        open_system(spec).build(BASE[:3], "l2")
+    again = open_system(f"{spec}?replace=true").build(BASE[:3], "l2")
+    assert again.ntotal == 3
+    again.close()

@@ -214,3 +214,15 @@ def test_dimension_and_space_must_fit(plain: str) -> None:
         _ = open_system(f"{plain}?table=docs&space=ip").ntotal
     with pytest.raises(InputError, match="cannot have a column 'my id'"):
         open_system("sqlite-vec?id=my id").build(BASE, "l2")
+
+
+def test_a_table_of_the_usual_name_is_left_alone_where_none_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("apsw")
+    pytest.importorskip("sqlite_vec")
+    spec = f"sqlite-vec://{tmp_path / 'own.db'}"
+    open_system(spec).build(BASE, "l2").close()
+    with pytest.raises(InputError, match="the table 'docs' exists"):
+        open_system(spec).build(BASE[:3], "l2")
+    again = open_system(f"{spec}?replace=true").build(BASE[:3], "l2")
+    assert again.ntotal == 3
+    again.close()

@@ -136,6 +136,26 @@ def test_search_knobs_that_only_a_build_has_are_tuned_with_build_knobs(search):
     assert {name for t in found.trials for name, _ in t.setting.search} == {"visit"}
 
 
+def test_every_build_is_closed_and_what_was_given_is_not():
+    system = Shells(lazy=True)
+    tune(system, build={"noise": [2, 20]}, trials=20)
+    assert system.calls["builds"] >= 3  # one to look at its knobs, and one of each value
+    assert system.calls["closes"] == system.calls["builds"]
+    given = built()
+    tune(given)
+    assert given.calls["closes"] == 0
+
+
+def test_builds_that_would_share_a_name_are_refused_before_any_work():
+    system = Shells(named="docs")
+    with pytest.raises(InputError, match="only one can be called 'docs'") as error:
+        tune(system, build={"noise": [2, 20]})
+    assert "replace=true" in error.value.hint
+    assert system.calls == {"queries": 0, "builds": 0, "closes": 0}
+    assert tune(Shells(named="docs", replace=True), build={"noise": [2, 20]}).build
+    assert tune(built(named="docs")).settings  # in place, with its search knobs
+
+
 def test_build_knobs_alone_make_no_more_builds_than_allowed():
     system = built()
     found = tune(system, build={"noise": (0, 100)}, search={"visit": 100}, builds=3)
@@ -579,6 +599,21 @@ def test_an_interrupt_is_status_three_and_says_how_to_go_on(semrecall_main, file
     assert "run the same again with t.db as store" in err
     status, _, err = semrecall_main(*files, "--target", "recall@10 >= 0.9", "--store", "t.db")
     assert status in (0, 1), err
+
+
+@pytest.mark.parametrize("where", ["semrecall.formats.read_run", "faiss.index_factory"])
+def test_an_interrupt_before_the_first_trial_is_status_three(
+    semrecall_main, files, monkeypatch, where
+):
+    def interrupted(*given, **more):
+        raise KeyboardInterrupt
+
+    pytest.importorskip("faiss")
+    monkeypatch.setattr(where, interrupted)
+    status, out, err = semrecall_main(*files, "--target", "recall@10 >= 0.9")
+    assert (status, out) == (3, "")
+    assert "interrupted; no trial was finished" in err
+    assert "run the same again" in err
 
 
 def test_tune_writes_a_page(semrecall_main, files, tmp_path):

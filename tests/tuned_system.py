@@ -25,7 +25,8 @@ class Shells(System):
     def __init__(self, **behaviour: Any) -> None:
         self.spec = "shells"
         self.behaviour = behaviour
-        self.calls = {"queries": 0, "builds": 0}
+        self.calls = {"queries": 0, "builds": 0, "closes": 0}
+        self.replace = behaviour.get("replace", False)
         self.fails: Any = lambda visit: False
         self._base: Any = None
         self._noise = 20.0
@@ -45,8 +46,15 @@ class Shells(System):
         )[0 if self.behaviour.get("builds", True) else 1 :]
 
     @property
+    def named(self) -> str:
+        return self.behaviour.get("named", "")
+
+    @property
     def built(self) -> bool:
         return self._base is not None
+
+    def close(self) -> None:
+        self.calls["closes"] += 1
 
     @property
     def space(self) -> Any:

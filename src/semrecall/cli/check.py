@@ -85,7 +85,8 @@ def command(ctx: click.Context, /, **given: Any) -> None:
 
 def _read(given: dict[str, Any]) -> dict[str, Any]:
     from semrecall.errors import InputError
-    from semrecall.formats import read_judgments, read_queries, read_vectors
+    from semrecall.formats import read_judgments, read_queries
+    from semrecall.systems import base_vectors
 
     names = {"base": "base", "queries": "queries", "truth": "truth", "run_path": "run"}
     if not any(given[key] for key in (*names, "judgments")):
@@ -95,7 +96,7 @@ def _read(given: dict[str, Any]) -> dict[str, Any]:
         )
     found: dict[str, Any] = {}
     for key, read, ids, dataset in (
-        ("base", read_vectors, given["base_ids"], given["base_dataset"]),
+        ("base", base_vectors, given["base_ids"], given["base_dataset"]),
         ("queries", read_queries, given["query_ids"], given["queries_dataset"]),
     ):
         if given[key]:

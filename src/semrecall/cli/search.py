@@ -96,6 +96,8 @@ def command(
           --space ip -k 100 --set nprobe=1,2,4,8,16 -o run-{nprobe}.parquet
       semrecall search python:my_app.search:retrieve --eval-set eval.jsonl -k 10 -o run.parquet
     """
+    from contextlib import ExitStack
+
     from semrecall.benchmark import codes_truth, search
     from semrecall.errors import InputError
     from semrecall.formats import write
@@ -104,28 +106,32 @@ def command(
     _check_files(files, grid)
     if rescore and files["base"] is None:
         raise InputError("--rescore needs the base vectors", hint="give --base FILE")
-    system = _opened(spec, space)
-    asked = _asked(files, system)
-    base = _base(files)
-    system = _built(system, base, space, _single(build_knobs))
-    searched = _stopped(system, files["stop"])
-    # All settings are checked before the first search: a sweep must not fail at its end.
-    for setting in grid:
-        searched.turned("search", setting)
-    if files["save"] is not None:
-        system.save(files["save"])
-    if files["codes"] is not None:
-        write(codes_truth(system, asked.get("queries"), k), files["codes"])
-    rows = []
-    for setting in grid:
-        _tell(f"searching {_title(setting)}")
-        run, cost = search(
-            searched, **asked, k=k, repeats=repeats, latency_queries=latency_queries,
-            rescore_base=base if rescore else None, **setting,
-        )  # fmt: skip
-        _record(run, cost, setting, files)
-        rows.append(_row(setting, cost))
-    _print(rows, list(grid[0]), format, searched, k)
+    with ExitStack() as own:
+        opened = _opened(spec, space)
+        own.callback(opened.close)
+        asked = _asked(files, opened)
+        base = _base(files)
+        system = _built(opened, base, space, _single(build_knobs))
+        if system is not opened:
+            own.callback(system.close)
+        searched = _stopped(system, files["stop"])
+        # All settings are checked before the first search: a sweep must not fail at its end.
+        for setting in grid:
+            searched.turned("search", setting)
+        if files["save"] is not None:
+            system.save(files["save"])
+        if files["codes"] is not None:
+            write(codes_truth(system, asked.get("queries"), k), files["codes"])
+        rows = []
+        for setting in grid:
+            _tell(f"searching {_title(setting)}")
+            run, cost = search(
+                searched, **asked, k=k, repeats=repeats, latency_queries=latency_queries,
+                rescore_base=base if rescore else None, **setting,
+            )  # fmt: skip
+            _record(run, cost, setting, files)
+            rows.append(_row(setting, cost))
+        _print(rows, list(grid[0]), format, searched, k)
 
 
 def _stopped(system: System, rule: str | None) -> System:
@@ -298,7 +304,7 @@ def _built(
     if not system.buildable or (system.built and base is None):
         return system
     if base is None:
-        if "://" in system.spec:
+        if system.named or "://" in system.spec:
             # A database says itself what it has not.
             _ = system.ntotal
         raise InputError(f"{system.spec!r} has to be built", hint="give --base FILE")

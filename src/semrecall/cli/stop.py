@@ -9,7 +9,7 @@ import click
 from semrecall.cli.outputs import OutputPath, WritingCommand
 from semrecall.cli.sources import FILE
 from semrecall.cli.tables import format_option
-from semrecall.cli.tune import inputs_of, progress, system_options, systems_of
+from semrecall.cli.tune import inputs_of, progress, system_of, system_options
 
 if TYPE_CHECKING:
     from semrecall.stopping import Stopping
@@ -56,6 +56,8 @@ def command(ctx: click.Context, /, spec: str, **given: Any) -> None:
     Exit status: 0 the shortfall is bounded, whether it pays or not, 1 it cannot be bounded, 2
     wrong input.
     """
+    from contextlib import closing
+
     from semrecall.errors import InputError
     from semrecall.splits import read_split
     from semrecall.stopping import learn_stopping
@@ -64,13 +66,14 @@ def command(ctx: click.Context, /, spec: str, **given: Any) -> None:
     if inputs.pop("filters", None):
         raise InputError("searches in rounds take no filters", hint="--ignore-filters")
     inputs.pop("texts", None)
-    found = learn_stopping(
-        systems_of({**given, "specs": [spec]})[0],
-        split=read_split(given["split"]) if given["split"] else None,
-        progress=progress(),
-        **inputs,
-        **{n: given[n] for n in ("target", "allowed", "most", "seed", "confidence")},
-    )
+    with closing(system_of(spec, given["space"])) as system:
+        found = learn_stopping(
+            system,
+            split=read_split(given["split"]) if given["split"] else None,
+            progress=progress(),
+            **inputs,
+            **{n: given[n] for n in ("target", "allowed", "most", "seed", "confidence")},
+        )
     _show(found, given["format"])
     if given["output"]:
         found.rule.save(given["output"])

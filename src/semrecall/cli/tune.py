@@ -22,8 +22,8 @@ __all__ = [
     "inputs_of",
     "progress",
     "ranges",
+    "system_of",
     "system_options",
-    "systems_of",
 ]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -169,13 +169,15 @@ def command(ctx: click.Context, /, **given: Any) -> None:
 
     Exit status: 0 the target is met, 1 it is not, or cannot be reached, 2 wrong input, 3 stopped.
     """
-    from semrecall.registry import import_extra
-    from semrecall.splits import read_split
+    from semrecall.errors import Stopped
+
+    try:
+        inputs = _inputs(given)
+    except KeyboardInterrupt as stop:
+        # As tune() itself says it from here on.
+        raise Stopped("interrupted; no trial was finished", hint="run the same again") from stop
     from semrecall.tuning import tune
 
-    if given["html"]:
-        # Better now than after the work.
-        import_extra("matplotlib", "report", "an HTML page")
     found = tune(
         list(given["specs"]),
         target=given["target"],
@@ -184,9 +186,8 @@ def command(ctx: click.Context, /, **given: Any) -> None:
         build=ranges(given["build_ranges"], "--build") or None,
         measures=given["measures"],
         against=given["against"],
-        split=read_split(given["split"]) if given["split"] else None,
         progress=progress(),
-        **inputs_of(given),
+        **inputs,
         **{n: given[n] for n in ("dev", "choose", "searcher", "trials", "builds", "store")},
         **{n: given[n] for n in ("seed", "confidence")},
     )
@@ -198,17 +199,26 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     ctx.exit(0 if found.verdict == "met" else 1)
 
 
-def systems_of(given: dict[str, Any]) -> list[System]:
-    """The systems of the specs; those that are ready as they are learn their space."""
+def _inputs(given: dict[str, Any]) -> dict[str, Any]:
+    """What is read before the first trial."""
+    from semrecall.registry import import_extra
+    from semrecall.splits import read_split
+
+    if given["html"]:
+        # Better now than after the work.
+        import_extra("matplotlib", "report", "an HTML page")
+    split = read_split(given["split"]) if given["split"] else None
+    return {**inputs_of(given), "split": split}
+
+
+def system_of(spec: str, space: str | None) -> System:
+    """The system of a spec; one that is ready as it is learns its space."""
     from semrecall.systems import open_system, parse_spec
 
-    found = []
-    for spec in given["specs"]:
-        _, options = parse_spec(spec)
-        ready = "index" in options or "run" in options
-        asked = ready and given["space"] and "space" not in options
-        found.append(open_system(spec, **({"space": given["space"]} if asked else {})))
-    return found
+    _, options = parse_spec(spec)
+    ready = "index" in options or "run" in options
+    asked = ready and space and "space" not in options
+    return open_system(spec, **({"space": space} if asked else {}))
 
 
 def inputs_of(given: dict[str, Any]) -> dict[str, Any]:

@@ -155,7 +155,18 @@ class System(ABC):
     #: system's own language, or None.
     filtered: bool = False
 
+    #: Whether `build` may drop what has the name `named`.
+    replace: bool = False
+
     spec: str = ""
+
+    @property
+    def named(self) -> str:
+        """The collection or table that the spec names, which outlives the system; else empty.
+
+        `build` makes just one of that name; without a name, every build makes one of its own.
+        """
+        return ""
 
     @property
     def remote(self) -> bool:

@@ -146,6 +146,11 @@ class CollectionSystem(System):
         self._made: dict[str, Any] = {}
 
     @property
+    def named(self) -> str:
+        """The collection that the spec names."""
+        return self.collection or ""
+
+    @property
     def remote(self) -> bool:
         """Whether it is on a server."""
         return "://" in self.spec

@@ -96,6 +96,11 @@ class TableSystem(System):
         self.replace = flag(replace, "replace")
 
     @property
+    def named(self) -> str:
+        """The table that the spec names."""
+        return self.table or ""
+
+    @property
     def built(self) -> bool:
         """Whether the table is there."""
         return self._facts() is not None
@@ -134,13 +139,13 @@ class TableSystem(System):
         """Names of the tables there are."""
 
     def _exists(self) -> bool:
-        return self.table in self._tables()
+        return self.named in self._tables()
 
     def _refuse_existing(self) -> None:
         """InputError before a build over a table that is there."""
-        if self.table is not None and not self.replace and self._exists():
+        if self.named and not self.replace and self._exists():
             raise InputError(
-                f"the table {self.table!r} exists in {self._place}; it is left as it is",
+                f"the table {self.named!r} exists in {self._place}; it is left as it is",
                 hint="search it without giving a base; or build another table, or say replace=true",
             )
 

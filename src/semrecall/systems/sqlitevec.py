@@ -77,6 +77,11 @@ class SqliteVecSystem(TableSystem):
         self._file = None if self.url is None else Path(self.url.partition("://")[2])
 
     @property
+    def named(self) -> str:
+        """The table in a file, which is "docs" where the spec names none."""
+        return "" if self._file is None else self.table or "docs"
+
+    @property
     def knobs(self) -> tuple[Knob, ...]:
         """There is nothing to turn: the search is exact."""
         return ()

@@ -167,12 +167,19 @@ class Race:
             return self.systems[setting.system]
         if key not in self._built:
             assert self.builder is not None
-            self._built.clear()
+            self.close()
             try:
                 self._built[key] = self.builder(setting.system, dict(setting.build))
             except InputError as error:
                 raise SystemFault(f"cannot be built: {error.message}", hint=error.hint) from error
         return self._built[key]
+
+    def close(self) -> None:
+        """Let go of what was built."""
+        while self._built:
+            _, system = self._built.popitem()
+            if all(system is not one for one in self.systems.values()):
+                system.close()
 
     # -- parts ------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -285,17 +286,19 @@ def sweep(
     """
     if points < 2:
         raise InputError(f"points is {points}; expected at least 2")
-    systems = ready(system, base, space)
-    evaluator = Evaluator(
-        queries, measures, truth=truth, judgments=judgments, base=base, query_ids=query_ids, k=k,
-        filters=filters, texts=texts, no_relevant=no_relevant,
-    )  # fmt: skip
-    first = next(iter(systems.values()))
-    chosen = objective(minimize) if minimize else default_objective(evaluator, first)
-    sweeping = _Sweeping(evaluator, chosen, points, progress)
-    curves = {
-        name: tuple(sweeping.curve(name, one, settings, systems)) for name, one in systems.items()
-    }
+    with ExitStack() as own:
+        systems = ready(system, base, space, None, own)
+        evaluator = Evaluator(
+            queries, measures, truth=truth, judgments=judgments, base=base, query_ids=query_ids,
+            k=k, filters=filters, texts=texts, no_relevant=no_relevant,
+        )  # fmt: skip
+        first = next(iter(systems.values()))
+        chosen = objective(minimize) if minimize else default_objective(evaluator, first)
+        sweeping = _Sweeping(evaluator, chosen, points, progress)
+        curves = {
+            name: tuple(sweeping.curve(name, one, settings, systems))
+            for name, one in systems.items()
+        }
     names = [by] if isinstance(by, str) else list(by)
     slices = {part.column: part for part in _slices(evaluator, columns, names)}
     return Sweep(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,46 +98,70 @@ def tune(
         raise InputError(f"choose is {choose!r}; expected 'mean' or 'bound'")
     wanted = Target.read(target)
     shown = _measures(wanted, measures, against)
-    systems = ready(system, base, space, build)
-    samples = {name: _sample(one, base, space, build) for name, one in systems.items()}
-    branches = branches_of(samples, search, build)
-    evaluator = Evaluator(
-        queries, shown, truth=truth, judgments=judgments, base=base, query_ids=query_ids, k=k,
-        filters=filters, texts=texts, no_relevant=no_relevant,
-    )  # fmt: skip
-    development, held_out = _parts(evaluator, split, dev, seed)
-    kept = Trials(store, _identity(evaluator, systems, base))
-    try:
-        minimized = _minimized(minimize, evaluator, samples)
+    with _resumable() as kept, ExitStack() as own:
+        systems = ready(system, base, space, build, own)
+        with ExitStack() as looked_at:
+            samples = {
+                name: _sample(one, base, space, build, looked_at) for name, one in systems.items()
+            }
+            branches = branches_of(samples, search, build)
+            evaluator = Evaluator(
+                queries, shown, truth=truth, judgments=judgments, base=base, query_ids=query_ids,
+                k=k, filters=filters, texts=texts, no_relevant=no_relevant,
+            )  # fmt: skip
+            development, held_out = _parts(evaluator, split, dev, seed)
+            trials_kept = Trials(store, _identity(evaluator, systems, base))
+            kept.append(trials_kept)
+            minimized = _minimized(minimize, evaluator, samples)
         # What was built to be looked at goes before others are built.
         del samples
         plan = Plan(branches, searcher, trials, builds, seed, minimized.timed)
         race = Race(
-            evaluator, systems, wanted, minimized, kept, development,
+            evaluator, systems, wanted, minimized, trials_kept, development,
             builder=_builder(systems, base, space), racing=racing, seed=seed,
             confidence=confidence, limit=trials, progress=progress,
         )  # fmt: skip
+        own.callback(race.close)
         return _Tuner(race, plan, held_out, choose, baseline_of(against, wanted)).tuned()
-    except (KeyboardInterrupt, Stopped) as stop:
-        raise _resumable(stop, kept) from stop
-    finally:
-        kept.close()
 
 
 def ready(
     system: str | System | Sequence[str | System],
     base: Any,
     space: str | Space | None,
-    build: Mapping[str, Any] | None = None,
+    build: Mapping[str, Any] | None,
+    own: ExitStack,
 ) -> dict[str, System]:
-    """Systems by label, built where no build knobs are to be tuned."""
+    """Systems by label, built where no build knobs are to be tuned.
+
+    own: closes, at its end, those that were opened or built here.
+    """
     given = [system] if isinstance(system, str | System) else list(system)
     if not given:
         raise InputError("no system to tune; expected at least one")
-    found = labels([_opened(one, base, space) if isinstance(one, str) else one for one in given])
+    opened = []
+    for one in given:
+        opened.append(_opened(one, base, space) if isinstance(one, str) else one)
+        if isinstance(one, str):
+            own.callback(opened[-1].close)
+    found = labels(opened)
     if build:
+        for one in opened:
+            _require_room(one, build)
         return found
-    return {name: _built(one, base, space, {}) for name, one in found.items()}
+    return {name: _built(one, base, space, {}, own) for name, one in found.items()}
+
+
+def _require_room(system: System, build: Mapping[str, Any]) -> None:
+    """InputError where builds would have to go, one after another, to one name in a database."""
+    names = {knob.name for knob in system.knobs if knob.kind == "build"}
+    if system.buildable and system.named and not system.replace and names & build.keys():
+        raise InputError(
+            f"{system.spec or type(system).__name__}: tuning build knobs makes one build after "
+            f"another, and only one can be called {system.named!r}",
+            hint="leave the name out, so that each build gets one of its own and is dropped after "
+            "its trials; or say replace=true, so that each replaces the one before",
+        )
 
 
 def _opened(spec: str, base: Any, space: str | Space | None) -> System:
@@ -397,12 +422,17 @@ def _builder(
 
 
 def _built(
-    system: System, base: Any, space: str | Space | None, knobs: Mapping[str, float]
+    system: System,
+    base: Any,
+    space: str | Space | None,
+    knobs: Mapping[str, float],
+    own: ExitStack | None = None,
 ) -> System:
+    """The system, or a new one where it has to be built, which `own` closes."""
     if not system.buildable or (system.built and not knobs):
         return system
     if base is None:
-        if "://" in system.spec:
+        if system.named or "://" in system.spec:
             # A database says itself what it has not.
             _ = system.ntotal
         raise InputError(f"{system.spec!r} has to be built", hint="give base=..., --base FILE")
@@ -411,29 +441,50 @@ def _built(
             f"{system.spec!r} has to be built, and nothing says in which space",
             hint="space=..., --space: ip, cosine or l2",
         )
-    return system.build(vectors_of(base), space or system.space, **knobs)
+    made = system.build(vectors_of(base), space or system.space, **knobs)
+    if own is not None:
+        own.callback(made.close)
+    return made
 
 
 def _sample(
-    system: System, base: Any, space: str | Space | None, build: Mapping[str, Any] | None
+    system: System,
+    base: Any,
+    space: str | Space | None,
+    build: Mapping[str, Any] | None,
+    own: ExitStack,
 ) -> System:
     """The system, or, where only a built one knows its search knobs, a build that tells them.
 
     It has the highest values of the build knobs, so that what depends on them goes furthest.
     """
     names = {knob.name for knob in system.knobs if knob.kind == "build"}
-    own = {name: value for name, value in (build or {}).items() if name in names}
-    if not own or system.built or any(knob.kind == "search" for knob in system.knobs):
+    named = {name: value for name, value in (build or {}).items() if name in names}
+    if not named or system.built or any(knob.kind == "search" for knob in system.knobs):
         return system
-    return _built(system, base, space, {r.name: r.high for r in ranges_of(system, "build", own)})
+    highest = {one.name: one.high for one in ranges_of(system, "build", named)}
+    return _built(system, base, space, highest, own)
 
 
-def _resumable(stop: BaseException, kept: Trials) -> Stopped:
+@contextmanager
+def _resumable() -> Iterator[list[Trials]]:
+    """Says, of whatever stops the work, how to go on; closes the trials that are put into it."""
+    kept: list[Trials] = []
+    try:
+        yield kept
+    except (KeyboardInterrupt, Stopped) as stop:
+        raise _stopped(stop, kept[0] if kept else None) from stop
+    finally:
+        for trials in kept:
+            trials.close()
+
+
+def _stopped(stop: BaseException, kept: Trials | None) -> Stopped:
     """The stop, with what is kept where, and how to go on."""
     known = isinstance(stop, Stopped)
     said = stop.message if isinstance(stop, Stopped) else "interrupted"
     first = f"{stop.hint}; then " if isinstance(stop, Stopped) and stop.hint else ""
-    if kept.path is None and len(kept) == 0:
+    if kept is None or len(kept) == 0:
         return Stopped(f"{said}; no trial was finished", hint=f"{first}run the same again")
     path = kept.path or kept.rescued()
     return Stopped(
