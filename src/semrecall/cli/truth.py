@@ -36,6 +36,10 @@ from semrecall.cli.updating import update_given, update_options
 )  # fmt: skip
 @click.option("--memory", metavar="SIZE", help="E.g. 8GB; a quarter of the machine's if absent.")
 @click.option("--threads", type=click.IntRange(min=1), help="Cores to use; all if absent.")
+@click.option(
+    "--device", type=click.Choice(["cpu", "cuda", "mps", "auto"]), default="cpu", show_default=True,
+    help="Where products are taken; auto: a GPU where torch finds one.",
+)  # fmt: skip
 @update_options
 def command(
     base: str,
@@ -50,6 +54,7 @@ def command(
     filter_file: str | None,
     memory: str | None,
     threads: int | None,
+    device: str,
     **updating: Any,
 ) -> None:
     """Find the exact nearest neighbours of every query.
@@ -103,6 +108,7 @@ def command(
             memory=None if memory is None else bytes_of(memory),
             threads=threads,
             progress=progress,
+            device=device,
             **more,
         )
     seconds = time.perf_counter() - start

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from semrecall.exact.device import Device
 from semrecall.exact.filters import Filter
 from semrecall.exact.fused import fused
 from semrecall.exact.pruned import Shortcut
@@ -48,6 +49,7 @@ class Search(Protocol):
     row_ids: RowIds | None
     most_ties: int
     shortcut: Shortcut
+    device: Device | None
 
     def map(self, task: Callable[[Any], Any], items: list[Any]) -> Iterator[Any]:
         """Results in order, computed on every core."""
@@ -108,6 +110,11 @@ class ChunkPass:
         self, before: NDArray[np.float64]
     ) -> tuple[Survivors, NDArray[np.float64], NDArray[np.float64]]:
         """Survivors, the thresholds guessed, and those that the k-th neighbours surely reach."""
+        if self.search.device is not None and self.screen.dtype == np.float32:
+            guess = np.maximum(before, self._guess(before))
+            screened = self.search.device.screened(self, guess)
+            if screened is not None:
+                return screened, guess, before
         pruned = None
         if self.search.filter is None and self.screen.dtype == np.float32:
             compiled = fused(self, len(self.search.usable), self.search.shortcut.threads)

@@ -30,6 +30,7 @@ from semrecall.data.fitting import check_fitting
 from semrecall.errors import InputError
 from semrecall.exact.answer import BAD_QUERY, ZERO_QUERY, Answer, Sample, as_run
 from semrecall.exact.chunk import ChunkPass, TooMany
+from semrecall.exact.device import Device
 from semrecall.exact.filters import Filter
 from semrecall.exact.grouped import over_groups
 from semrecall.exact.merge import flattened
@@ -71,6 +72,7 @@ def search(
     memory: int | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
+    device: str | None = None,
 ) -> Run:
     """The exact k nearest neighbours of every query, ties at rank k included.
 
@@ -81,6 +83,7 @@ def search(
         allowed ids.
     memory: bytes for blocks and survivors; a quarter of the machine's when None.
     threads: how many cores to use; all when None.
+    device: where screening takes its products: see `Device.of`.
 
     Returns a Run with scores in float64, nearest first, equal scores by id, rows longer than k
     where ties with the k-th neighbour continue and shorter only where fewer neighbours exist.
@@ -106,6 +109,7 @@ def search(
         threads=threads,
         progress=progress,
         length=base.length,
+        device=device,
     ) as scan:
         for start, chunk in _chunks(base, scan.memory):
             scan.over(start, chunk, base.given_ids)
@@ -216,7 +220,8 @@ class Scan:
     """A search under way over blocks of a base: what they have in common, and the best so far.
 
     queries (m, d): each with a direction. query_numbers (m,): what `allowed` knows them by.
-    length: rows in all, for `progress`. Used as a context: the work is done by a pool of threads.
+    length: rows in all, for `progress`. device: see `Device.of`.
+    Used as a context: the work is done by a pool of threads.
     Raises InputError for less memory than 1 MiB.
     """
 
@@ -232,6 +237,7 @@ class Scan:
         threads: int | None = None,
         progress: Progress | None = None,
         length: int | None = None,
+        device: str | None = None,
     ) -> None:
         self.space, self.usable_queries, self.k, self.filter = space, queries, k, allowed
         self.usable = np.arange(len(queries)) if query_numbers is None else query_numbers
@@ -245,6 +251,11 @@ class Scan:
         self.row_ids: RowIds | None = None
         self.most_ties = most_ties(k)
         self.shortcut = Shortcut(len(queries), self.threads)
+        if space.compares != "vectors":
+            if device not in (None, "cpu", "auto"):
+                raise InputError(f"a device takes products for ip, cosine and l2, not for {space}")
+            device = None
+        self.device = Device.of(device)
         self._length, self._done = length, 0.0
         self._rows: dict[str, list[NDArray[np.int64]]] = {"left out": [], "zero": []}
         self._whole: _Whole | None = None

@@ -95,6 +95,7 @@ def truth(
     spare: int | None = None,
     keep_rows: Path | str | None = None,
     notes: list[str] | None = None,
+    device: str | None = None,
 ) -> Run:
     """The exact k nearest neighbours of every query, the same on every machine.
 
@@ -132,6 +133,9 @@ def truth(
     keep_rows: a file for hashes of the rows of base and queries, which tell a later update what
         changed.
     notes: gets a line of what an update did.
+    device: where most of the arithmetic is done, for ip, cosine and l2: "cuda" (or "cuda:1"),
+        "mps", or "auto", one of these where torch finds one; needs torch. "cpu" or None: the
+        cores. The bits that come out are the same.
 
     Returns a Run with float64 scores in the natural unit of the space and the identity of the
     data. Raises InputError for k < 1, MismatchError for vectors of different dimension, shards
@@ -141,6 +145,7 @@ def truth(
         given = {
             "engine": engine != "threads", "checkpoint": checkpoint, "update": update,
             "was": was, "changed": changed, "rows": rows, "spare": spare, "keep_rows": keep_rows,
+            "device": device not in (None, "cpu", "auto"),
         }  # fmt: skip
         refused = [name for name, value in given.items() if value]
         if refused:
@@ -163,7 +168,7 @@ def truth(
         return _searched(
             source, some, depth, space, filter=filter, memory=memory, threads=threads,
             progress=progress, engine=engine, workers=workers, address=address,
-            checkpoint=checkpoint, timings=timings,
+            checkpoint=checkpoint, timings=timings, device=device,
         )  # fmt: skip
 
     if update is None:
@@ -208,6 +213,7 @@ def _searched(
     address: str | None,
     checkpoint: Path | str | None,
     timings: dict[str, float] | None,
+    device: str | None,
 ) -> Run:
     """The k nearest of all rows; see `truth`."""
     allowed = read_allowed(filter) if isinstance(filter, str | Path) else filter
@@ -229,7 +235,10 @@ def _searched(
             memory=memory,
             threads=threads,
             progress=progress,
+            device=device,
         )
+    if engine != "threads" and device not in (None, "cpu", "auto"):
+        raise InputError(f"the engine {engine} uses cores; leave the device out")
     geometry, matrix = space_named(space), asked.require_matrix()
     check_fitting(geometry, opened.vectors, asked)
     reasons = query_reasons(matrix, geometry)
@@ -243,6 +252,7 @@ def _searched(
         Filter.of(allowed, opened.vectors, asked),
         machine_memory() // 4 if memory is None else memory,
         threads or cores(),
+        device if engine == "threads" else None,
     )
     if job.memory < 1 << 20:
         raise InputError(f"memory is {job.memory:,} bytes; expected at least 1 MiB")

@@ -47,6 +47,7 @@ class Job:
     allowed: Filter | None
     memory: int
     threads: int
+    device: str | None = None
 
     def scan(self, progress: Progress | None = None) -> Scan:
         """A search of the queries."""
@@ -59,6 +60,7 @@ class Job:
             memory=self._for_blocks,
             threads=self.threads,
             progress=progress,
+            device=self.device,
         )
 
     def blocks(self, low: int, high: int) -> Ahead:
