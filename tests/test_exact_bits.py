@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semrecall import check, evaluate, truth
+from semrecall.cli.spaces import SPACES
 from semrecall.data import Run, Vectors
 from semrecall.errors import InputError, MismatchError, SemrecallWarning
 from semrecall.exact import packed, rescore, search
@@ -216,6 +217,12 @@ def test_faiss_agrees() -> None:
 
 
 # -- what is refused -------------------------------------------------------------------------------
+
+
+def test_the_command_line_knows_every_space() -> None:
+    assert [space(name).name for name in SPACES] == list(SPACES)
+    with pytest.raises(InputError, match="expected " + ", ".join(SPACES[:-1]) + " or maxsim"):
+        space("manhattan")
 
 
 def test_numbers_are_no_bits() -> None:

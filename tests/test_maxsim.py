@@ -181,6 +181,18 @@ def test_empty_documents_are_named_and_never_neighbours() -> None:
     assert list(run.ids[0]) == ["a", "c"]
 
 
+def test_no_documents_no_queries() -> None:
+    one = MultiVectors.of(np.ones((1, 2, 3)))
+    none = MultiVectors.of(np.empty((0, 3)), offsets=[0])
+    empty = MultiVectors.of(np.empty((0, 3)), offsets=[0, 0])
+    assert search_documents(none, one, 2).offsets.tolist() == [0, 0]
+    assert search_documents(one, none, 2).offsets.tolist() == [0]
+    with pytest.warns(SemrecallWarning, match="without a vector"):
+        assert search_documents(empty, one, 2).offsets.tolist() == [0, 0]
+    with pytest.warns(SemrecallWarning, match="query without a vector"):
+        assert search_documents(one, empty, 2).offsets.tolist() == [0, 0]
+
+
 def test_nan_is_named() -> None:
     base = [np.ones((2, 3)), np.array([[1.0, 1, 1], [np.nan, 0, 0]]), np.ones((1, 3))]
     with pytest.warns(SemrecallWarning, match="1 base row left out, with NaN or infinity: 1"):

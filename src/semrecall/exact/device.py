@@ -131,8 +131,8 @@ class Device:
     def _float32(self) -> Iterator[None]:
         """No shorter format in products of float32, whatever the program has chosen elsewhere."""
         backends = self.torch.backends
-        parts = [getattr(backends, name, None) for name in ("cuda", "mkldnn")]
-        places = [part.matmul for part in parts if hasattr(getattr(part, "matmul", None), _CHOICE)]
+        both = [getattr(getattr(backends, name), "matmul", None) for name in ("cuda", "mkldnn")]
+        places = [place for place in both if hasattr(place, _CHOICE)]
         if not places:  # torch before 2.9
             before = self.torch.get_float32_matmul_precision()
             self.torch.set_float32_matmul_precision("highest")

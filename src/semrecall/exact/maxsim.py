@@ -72,7 +72,8 @@ def search_documents(
     reasons = _reasons(asked)
     usable = np.flatnonzero([not reason for reason in reasons])
     empty = np.flatnonzero(documents.lengths == 0)
-    samples, left_out = [], [np.empty(0, dtype=np.int64)]
+    samples = [Sample(*documents.part(0, 0).sample(0))]
+    left_out = [np.empty(0, dtype=np.int64)]
     with Scan(
         MAXSIM, np.empty((len(usable), asked.dimension), dtype=np.float32), int(k),
         allowed=filtered, query_numbers=usable, memory=memory, threads=threads,
