@@ -132,7 +132,7 @@ class Bench:
         """The cost the tuner finds, and how many searches of a query it takes."""
         race = self.race(target)
         race.limit = 100
-        explore(Plan((self.branch,), trials=100, builds=6), race)
+        explore(Plan((self.branch,), trials=100), race)
         return cheapest(race), race.searched
 
     def random(self, target: float, budget: int, seed: int) -> float:

@@ -455,6 +455,30 @@ def test_a_setting_is_written_as_faiss_takes_it(
     np.testing.assert_array_equal(given["labels"], expected)
 
 
+@pytest.mark.parametrize(
+    ("factory", "knobs"),
+    [
+        ("HNSW8", {"efConstruction": 20, "threads": 1}),
+        ("IVF16_HNSW8,Flat", {"efConstruction": 20, "threads": 1}),
+        ("IVF8,Flat", {"seed": 7, "train_rows": 500}),
+    ],
+)
+def test_a_build_is_written_as_faiss_makes_it(
+    faiss: Any, factory: str, knobs: dict[str, int]
+) -> None:
+    system = open_system(f"faiss?factory={factory}").build(BASE, "l2", **knobs)
+    given: dict[str, Any] = {"faiss": faiss, "np": np, "vectors": BASE}
+    threads = faiss.omp_get_max_threads()
+    try:
+        exec(system.build_snippet(knobs), given)
+    finally:
+        faiss.omp_set_num_threads(threads)
+    _, labels = given["index"].search(QUERIES, 7)
+    if "train_rows" not in knobs:  # else its rows are in another order
+        np.testing.assert_array_equal(labels, system.search(QUERIES, 7)[0])
+    assert labels.shape == (len(QUERIES), 7)
+
+
 def test_what_faiss_does_not_count_is_unknown() -> None:
     system = open_system("faiss?factory=NSG8").build(BASE[:500], "l2")
     counters = system.count(QUERIES, 5)

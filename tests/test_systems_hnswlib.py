@@ -186,8 +186,9 @@ def test_knobs_reach_the_index() -> None:
     other = open_system("hnswlib").build(BASE, "l2", M=5, ef_construction=30, threads=1, seed=8)
     np.testing.assert_array_equal(built.search(QUERIES, 50)[0], again.search(QUERIES, 50)[0])
     assert (built.search(QUERIES, 50)[0] != other.search(QUERIES, 50)[0]).any()
-    index = built._index  # type: ignore[attr-defined]
-    given = {"index": index, "queries": QUERIES, "k": 7}
+    given: dict[str, Any] = {"queries": QUERIES, "k": 7, "vectors": BASE}
+    given |= {"hnswlib": pytest.importorskip("hnswlib"), "ids": np.arange(len(BASE))}
+    exec(built.build_snippet({"M": 5, "ef_construction": 30, "threads": 1, "seed": 7}), given)
     exec(built.snippet({"ef": 33}), given)
     np.testing.assert_array_equal(
         given["labels"].astype(np.int64),  # type: ignore[attr-defined]

@@ -133,6 +133,7 @@ def test_a_table_is_searched_where_it_is(folder: Path, lists: System) -> None:
     assert system.search(QUERIES, 5)[0].tolist() == lists.search(QUERIES, 5)[0].tolist()
     assert lists._database.open_table("lists").version == before
     assert '.distance_type("l2").nprobes(8).limit(k)' in system.snippet({"nprobes": 8})
+    assert "config=lancedb.index." in system.build_snippet({"num_partitions": 8})
 
 
 def test_another_metric_would_leave_the_index_out_silently(folder: Path, lists: System) -> None:

@@ -172,6 +172,7 @@ def test_a_collection_is_searched_where_it_is(database: Path, hnsw: System, clie
     assert system.describe()["index"] == "HNSW"
     assert client.describe_index("hnsw", "vector") == before
     assert 'client.search("hnsw"' in system.snippet({"ef": 40})
+    assert "params={'M': 8, 'efConstruction': 200}" in system.build_snippet({"M": 8})
     assert "{'ef': 40}" in system.snippet({"ef": 40})
 
 

@@ -161,6 +161,9 @@ def test_a_table_is_searched_where_it_is(docs: str, address: str) -> None:
     run, cost = search(system, QUERIES, 10, ef_search=100, repeats=1)
     assert recall(run, "cosine", 10, [f"d{i}" for i in range(ROWS)]) > 0.95
     assert system.snippet({"ef_search": 80}) == "SET hnsw.ef_search = 80;"
+    assert system.build_snippet({"m": 8}) == (
+        'CREATE INDEX ON "docs" USING hnsw ("v" vector_cosine_ops) WITH (m = 8);'
+    )
     assert system.snippet({"iterative_scan": 1}) == "SET hnsw.iterative_scan = relaxed_order;"
     record = cost.details["system"]
     assert (record["index"], record["kind"]) == ("docs_cosine", "hnsw")

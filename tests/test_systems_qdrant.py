@@ -229,6 +229,12 @@ def test_a_shard_is_searched_where_it_is(hnsw: System) -> None:
     assert {k: system.describe()[k] for k in ("m", "ef_construct")} == {"m": 8, "ef_construct": 40}
     assert {p: p.stat().st_mtime_ns for p in before} == before
     assert "models.SearchParams(hnsw_ef=64)" in system.snippet({"hnsw_ef": 64})
+    assert system.build_snippet({"m": 8, "ef_construct": 40, "segments": 2}) == (
+        "client.create_collection('docs',\n"
+        "    vectors_config=models.VectorParams(size=24, distance=models.Distance.EUCLID),\n"
+        "    hnsw_config=models.HnswConfigDiff(m=8, ef_construct=40),\n"
+        "    optimizers_config=models.OptimizersConfigDiff(default_segment_number=2))"
+    )
     assert "quantization=models.QuantizationSearchParams(rescore=True, oversampling=2.0)" in (
         system.snippet({"rescore": 1, "oversampling": 2})
     )

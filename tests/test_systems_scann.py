@@ -284,6 +284,18 @@ def test_knobs_and_options() -> None:
     given: dict[str, Any] = {"searcher": index, "queries": QUERIES, "k": 7}
     exec(system.snippet(settings), given)
     np.testing.assert_array_equal(given["neighbors"], system.search(QUERIES, 7, **settings)[0])
+    knobs = {"num_leaves": 12, "dimensions_per_block": 3, "anisotropic_quantization_threshold": 0}
+    written = system.build_snippet(knobs)
+    assert written == (
+        'searcher = scann.scann_ops_pybind.builder(vectors, 10, "dot_product")'
+        ".set_n_training_threads(0).tree(12, 1, training_sample_size=100000)"
+        '.score_ah(3, anisotropic_quantization_threshold=float("nan"), '
+        "training_sample_size=100000, hash_type='lut16')"
+        ".reorder(100, quantize=scann.ReorderType.FLOAT32).build()"
+    )
+    made = {"vectors": BASE, "scann": pytest.importorskip("scann")}
+    exec(written, made)
+    assert made["searcher"].config() == index.config()
     for options, says in (
         ({"scoring": "pq"}, "scoring is 'pq'; expected lut16, lut256, exact"),
         ({"scoring": "exact", "reorder": "int8"}, "leaves nothing to reorder"),

@@ -210,7 +210,7 @@ def test_knobs_reach_the_index() -> None:
     assert recall(10) < recall(400)
     settings = {"expansion_search": 33}
     index = made._index  # type: ignore[attr-defined]
-    given = {"index": index, "queries": QUERIES, "k": 7}
+    given: dict[str, Any] = {"index": index, "queries": QUERIES, "k": 7}
     exec(made.snippet(settings), given)
     np.testing.assert_array_equal(
         given["matches"].keys.astype(np.int64),  # type: ignore[attr-defined]

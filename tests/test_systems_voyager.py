@@ -156,7 +156,9 @@ def test_what_is_stored_is_given_out() -> None:
 def test_knobs_and_options() -> None:
     built = open_system("voyager").build(BASE, "l2", M=5, ef_construction=30, threads=1, seed=7)
     assert (built.describe()["M"], built.describe()["ef_construction"]) == (5, 30)
-    given = {"index": built._index, "queries": QUERIES, "k": 7}  # type: ignore[attr-defined]
+    given = {"queries": QUERIES, "k": 7, "vectors": BASE, "ids": np.arange(len(BASE))}
+    given["voyager"] = pytest.importorskip("voyager")
+    exec(built.build_snippet({"M": 5, "ef_construction": 30, "threads": 1, "seed": 7}), given)
     assert built.snippet({"ef": 33}) == "ids, distances = index.query(queries, k, query_ef=33)"
     exec(built.snippet({"ef": 33}), given)
     np.testing.assert_array_equal(given["ids"].astype(np.int64), built.search(QUERIES, 7, ef=33)[0])

@@ -124,6 +124,9 @@ def test_build_knobs_are_tuned_outside_and_builds_serve_all_their_searches():
     builds = {t.setting.build for t in found.trials}
     assert len(builds) < len(found.trials)
     assert system.calls["builds"] <= len(found.trials)
+    assert found.snippet == "MAKE shells WITH noise = 0;\nSET shells.visit = 3;"
+    alone = tune(Shells(), build={"noise": [0, 60]}, search={"visit": 3})
+    assert alone.snippet == "MAKE shells WITH noise = 0;\nSET shells.visit = 3;"
 
 
 @pytest.mark.parametrize("search", [None, {"visit": (1, 60)}])

@@ -105,3 +105,6 @@ class Shells(System):
 
     def snippet(self, settings: Any) -> str:
         return "\n".join(f"SET shells.{name} = {value:g};" for name, value in settings.items())
+
+    def build_snippet(self, knobs: Any) -> str:
+        return "\n".join(f"MAKE shells WITH {name} = {value:g};" for name, value in knobs.items())

@@ -255,6 +255,13 @@ class System(ABC):
         written = ", ".join(f"{name}={value!r}" for name, value in settings.items())
         return f"semrecall.search(system, queries, k, {written})"
 
+    def build_snippet(self, knobs: Mapping[str, Any]) -> str:
+        """How this built system is made with these build knobs, written likewise."""
+        given = "".join(f", {name}={value!r}" for name, value in knobs.items())
+        return (
+            f"system = semrecall.open_system({self.spec!r}).build(base, {self.space.name!r}{given})"
+        )
+
     def close(self) -> None:  # noqa: B027 - most systems hold nothing open
         """Let go of connections and servers."""
 

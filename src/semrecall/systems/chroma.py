@@ -376,6 +376,16 @@ class ChromaSystem(CollectionSystem):
             return "collection.query(query_embeddings=[vector], n_results=k)"
         return f'collection.modify(configuration={{"hnsw": {dict(settings)!r}}})'
 
+    def build_snippet(self, knobs: Mapping[str, Any]) -> str:
+        """Python, for chromadb."""
+        facts = self._held()
+        made = {"space": facts.space.name, **knobs}
+        return (
+            f'collection = client.create_collection("{facts.name}", '
+            f'configuration={{"hnsw": {made!r}}})\n'
+            "collection.add(ids=ids, embeddings=vectors)"
+        )
+
 
 def _chromadb() -> Any:
     return import_extra("chromadb", "chroma", "the system 'chroma'")

@@ -20,6 +20,7 @@ from semrecall.systems.base import Counters, Knob, System, as_compared, warn_lef
 from semrecall.systems.faiss_build import (
     BUILD_KNOBS,
     build_index,
+    build_lines,
     read_index,
     reason,
     write_index,
@@ -302,6 +303,10 @@ class FaissSystem(System):
             for name, value in settings.items()
         ]
         return "\n".join([*lines, "distances, labels = index.search(queries, k)"])
+
+    def build_snippet(self, knobs: Mapping[str, Any]) -> str:
+        """Python; `vectors` are the rows, under cosine scaled to length one."""
+        return build_lines(str(self.factory), self.dimension, self._space, knobs)
 
     def _as_compared(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
         index = self._held()

@@ -24,7 +24,15 @@ if TYPE_CHECKING:
 
     from semrecall.space import Space
 
-__all__ = ["BUILD_KNOBS", "Built", "build_index", "read_index", "reason", "write_index"]
+__all__ = [
+    "BUILD_KNOBS",
+    "Built",
+    "build_index",
+    "build_lines",
+    "read_index",
+    "reason",
+    "write_index",
+]
 
 BUILD_KNOBS = (
     Knob("seed", "build", 0, 2**31 - 1, 1234, "seed of the training sample and of k-means"),
@@ -62,6 +70,28 @@ def build_index(factory: str, base: Vectors, space: Space, knobs: Mapping[str, A
         trained_on = _train(index, factory, base, space, seed, knobs.get("train_rows"))
         rows, total = _add(index, base, space)
     return Built(index, rows, total, trained_on)
+
+
+def build_lines(factory: str, dimension: int, space: Space, knobs: Mapping[str, Any]) -> str:
+    """How faiss itself builds such an index, as Python; `vectors` are the rows."""
+    metric = "METRIC_L2" if space.name == "l2" else "METRIC_INNER_PRODUCT"
+    lines = [f"index = faiss.index_factory({dimension}, {factory!r}, faiss.{metric})"]
+    if "threads" in knobs:
+        lines.insert(0, f"faiss.omp_set_num_threads({knobs['threads']})")
+    if "efConstruction" in knobs:
+        name = "quantizer_efConstruction" if factory.startswith("IVF") else "efConstruction"
+        lines.append(
+            "faiss.ParameterSpace().set_index_parameter("
+            f"index, {name!r}, {knobs['efConstruction']})"
+        )
+    if "seed" in knobs and "IVF" in factory:
+        lines.append(f"faiss.extract_index_ivf(index).cp.seed = {knobs['seed']}")
+    rows = "vectors"
+    if "train_rows" in knobs:
+        lines.append(f"rows = np.random.default_rng({knobs.get('seed', 1234)}).choice(len(vectors),"
+                     f" min({knobs['train_rows']}, len(vectors)), replace=False)")  # fmt: skip
+        rows = "vectors[rows]"
+    return "\n".join([*lines, f"index.train({rows})", "index.add(vectors)"])
 
 
 def read_index(path: Path) -> Any:

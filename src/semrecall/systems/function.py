@@ -188,6 +188,12 @@ class FunctionSystem(System):
         name = self._name.rpartition(":")[2]
         return f"{name}(query{f', {self._k_name}=k' if self._k_name else ''}{given})"
 
+    def build_snippet(self, knobs: Any) -> str:
+        """The call of the function that builds."""
+        given = "".join(f", {name}={value!r}" for name, value in knobs.items())
+        built = getattr(self._build, "__name__", "build")
+        return f"index = {built}(vectors, ids, {self.space.name!r}{given})"
+
     # -- made and searched ----------------------------------------------------------------
 
     def build(self, base: Any, space: str | Space, ids: Any = None, **knobs: Any) -> Self:

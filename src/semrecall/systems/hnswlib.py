@@ -167,6 +167,18 @@ class HnswlibSystem(InProcessSystem):
         lines = [f"index.set_{name}({value})" for name, value in settings.items()]
         return "\n".join([*lines, "labels, distances = index.knn_query(queries, k)"])
 
+    def build_snippet(self, knobs: Mapping[str, Any]) -> str:
+        """Python; `vectors` are the rows, under cosine scaled to length one."""
+        names = {"seed": "random_seed"}
+        made = [f"{names.get(n, n)}={v}" for n, v in knobs.items() if n != "threads"]
+        threads = f", num_threads={knobs['threads']}" if "threads" in knobs else ""
+        space = "l2" if self._space.name == "l2" else "ip"
+        return (
+            f"index = hnswlib.Index({space!r}, {self._dimension})\n"
+            f"index.init_index({', '.join(['len(vectors)', *made])})\n"
+            f"index.add_items(vectors, ids{threads})"
+        )
+
     def describe(self) -> dict[str, Any]:
         """Version, links, size, and how it was built."""
         index = self._held()

@@ -289,11 +289,23 @@ class LancedbSystem(CollectionSystem):
         if table is None:
             raise InputError("the base holds no vector that can be searched")
 
-    def _link(self, name: str, space: Space, knobs: Mapping[str, Any]) -> None:
-        kinds = import_extra("lancedb.index", "lancedb", "the system 'lancedb'")
+    def _built_with(self, space: Space, knobs: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """What LanceDB calls the configuration of an index, and what it is made with."""
         kind, turned = _INDEXES[self.index]
         given = {k.name: k.default for k in turned if k.kind == "build" and k.default is not None}
-        config = getattr(kinds, kind)(distance_type=_METRICS[space.name], **{**given, **knobs})
+        return kind, {"distance_type": _METRICS[space.name], **given, **knobs}
+
+    def build_snippet(self, knobs: Mapping[str, Any]) -> str:
+        """Python, for lancedb."""
+        facts = self._held()
+        kind, given = self._built_with(facts.space, knobs)
+        written = ", ".join(f"{name}={value!r}" for name, value in given.items())
+        return f'table.create_index("{facts.vector}", config=lancedb.index.{kind}({written}))'
+
+    def _link(self, name: str, space: Space, knobs: Mapping[str, Any]) -> None:
+        kinds = import_extra("lancedb.index", "lancedb", "the system 'lancedb'")
+        kind, given = self._built_with(space, knobs)
+        config = getattr(kinds, kind)(**given)
         self._database.open_table(name).create_index(self.vector or "vector", config=config)
 
     # -- searched -------------------------------------------------------------------------

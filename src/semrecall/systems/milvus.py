@@ -361,14 +361,27 @@ class MilvusSystem(CollectionSystem):
             raise InputError("the base holds no vector that can be searched")
         self._wait("writing the vectors", client.flush, name)
 
-    def _link(self, space: Space, knobs: Mapping[str, Any]) -> None:
-        client, name = self._client, self.collection
+    def _built_with(self, knobs: Mapping[str, Any]) -> dict[str, Any]:
+        """What an index is made with."""
         build: dict[str, Any] = {
             knob.name: knob.default for knob in _INDEXES[self.index] if knob.kind == "build"
         }
-        build |= knobs
-        if self.index == "HNSW_SQ":
-            build["sq_type"] = "SQ8"
+        return {**build, **knobs, **({"sq_type": "SQ8"} if self.index == "HNSW_SQ" else {})}
+
+    def build_snippet(self, knobs: Mapping[str, Any]) -> str:
+        """Python, for pymilvus."""
+        facts = self._held()
+        return (
+            "index = client.prepare_index_params()\n"
+            f'index.add_index("{facts.vector}", index_type="{facts.index}",\n'
+            f'                metric_type="{_METRICS[facts.space.name]}", '
+            f"params={self._built_with(knobs)!r})\n"
+            f'client.create_index("{facts.name}", index)'
+        )
+
+    def _link(self, space: Space, knobs: Mapping[str, Any]) -> None:
+        client, name = self._client, self.collection
+        build: dict[str, Any] = self._built_with(knobs)
         if self.address is None:
             # Milvus Lite looks for them where pymilvus puts them no more, and ignores the others.
             build = {"params": build}

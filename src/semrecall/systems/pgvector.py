@@ -215,6 +215,17 @@ class PgvectorSystem(TableSystem):
             lines.append(f"-- and LIMIT k * {factor:g} before candidates are scored again in full")
         return "\n".join(lines)
 
+    def build_snippet(self, knobs: Mapping[str, Any]) -> str:
+        """SQL."""
+        table = self._held()
+        name = quoted("docs" if "semrecall_" in table.name else table.name)
+        return (
+            self._index_statement(
+                name, quoted(table.column), table.dimension, self.space, table.rows, knobs
+            )
+            + ";"
+        )
+
     def close(self) -> None:
         """Close the connection; a table that build named by itself is dropped."""
         self._end()

@@ -54,6 +54,14 @@ _BUILD_KNOBS = (
          "log"),
 )  # fmt: skip
 _HNSW_EF = Knob("hnsw_ef", "search", 1, 65_536, None, "length of the candidate list", "log")
+#: Quantisation of a new collection, as qdrant-client has it.
+_CODES = {
+    "scalar": "models.ScalarQuantization(scalar=models.ScalarQuantizationConfig("
+    "type=models.ScalarType.INT8, always_ram=True))",
+    "product": "models.ProductQuantization(product=models.ProductQuantizationConfig("
+    "compression=models.CompressionRatio.X16, always_ram=True))",
+    "binary": "models.BinaryQuantization(binary=models.BinaryQuantizationConfig(always_ram=True))",
+}
 _QUANTISED_KNOBS = (
     Knob("rescore", "search", 0, 1, None, "1: candidates are scored again by their vectors"),
     Knob("oversampling", "search", 1, 16, None, "candidates per result, before they are scored "
@@ -460,11 +468,39 @@ class QdrantSystem(CollectionSystem):
             inner = ", ".join(f"{key}={value!r}" for key, value in coded.items())
             written.append(f"quantization=models.QuantizationSearchParams({inner})")
         using = f", using={facts.vector!r}" if facts.vector else ""
-        name = "docs" if self.path is not None else facts.name
         return (
-            f"client.query_points({name!r}, query=vector{using}, limit=k,\n"
+            f"client.query_points({self._own_name!r}, query=vector{using}, limit=k,\n"
             f"                    search_params=models.SearchParams({', '.join(written)}))"
         )
+
+    def build_snippet(self, knobs: Mapping[str, Any]) -> str:
+        """Python, for qdrant-client."""
+        facts = self._held()
+        return _created(facts, self._own_name, self.quantise, knobs)
+
+    @property
+    def _own_name(self) -> str:
+        """What the collection is called in what is pasted; a shard in a folder has no name."""
+        return "docs" if self.path is not None else self._held().name
+
+
+def _created(facts: Collection, name: str, quantise: str, knobs: Mapping[str, Any]) -> str:
+    """How qdrant-client makes such a collection."""
+    params = f"models.VectorParams(size={facts.dimension}, "
+    params += f"distance=models.Distance.{DISTANCES[facts.space.name].upper()})"
+    graph = [f"{n}={v}" for n, v in knobs.items() if n != "segments"]
+    lines = [f"client.create_collection({name!r},"]
+    lines.append(
+        "vectors_config=" + (f"{{{facts.vector!r}: {params}}}" if facts.vector else params)
+    )
+    if graph:
+        lines.append(f"hnsw_config=models.HnswConfigDiff({', '.join(graph)})")
+    if "segments" in knobs:
+        written = f"default_segment_number={knobs['segments']}"
+        lines.append(f"optimizers_config=models.OptimizersConfigDiff({written})")
+    if quantise in _CODES:
+        lines.append(f"quantization_config={_CODES[quantise]}")
+    return f"{lines[0]}\n    " + ",\n    ".join(lines[1:]) + ")"
 
 
 def _params(settings: Mapping[str, Any]) -> dict[str, Any]:

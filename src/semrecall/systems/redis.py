@@ -162,8 +162,7 @@ class RedisSystem(CollectionSystem):
             made._ends_with(self._client.delete, made.collection)
         key, started = made.collection, time.perf_counter()
         made._do(lambda c: c.delete(key))
-        more = [self.quant.upper(), "EF", int(given.get("ef_construction", 200))]
-        more += ["M", int(given.get("m", 16))]
+        more = self._added_with(given)
         for names, block in _blocks(vectors):
             with made._client.pipeline(transaction=False) as line:
                 for name, row in zip(names, block, strict=True):
@@ -172,6 +171,22 @@ class RedisSystem(CollectionSystem):
         made._made = {**given, "build_seconds": time.perf_counter() - started}
         made._held()
         return made
+
+    def snippet(self, settings: Mapping[str, Any]) -> str:
+        """The command of a search."""
+        words = {"ef": "EF", "filter_ef": "FILTER-EF"}
+        given = "".join(f" {words[name]} {value}" for name, value in settings.items())
+        return f"VSIM {self._held().name} FP32 <vector> WITHSCORES COUNT <k>{given}"
+
+    def build_snippet(self, knobs: Mapping[str, Any]) -> str:
+        """The command that adds a vector."""
+        words = " ".join(map(str, self._added_with(knobs)))
+        return f"VADD {self._held().name} FP32 <vector> <id> {words}"
+
+    def _added_with(self, knobs: Mapping[str, Any]) -> list[Any]:
+        """What every vector is added with."""
+        more = [self.quant.upper(), "EF", int(knobs.get("ef_construction", 200))]
+        return [*more, "M", int(knobs.get("m", 16))]
 
     # -- searched -------------------------------------------------------------------------
 

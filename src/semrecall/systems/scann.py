@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -192,11 +193,15 @@ class ScannSystem(InProcessSystem):
         return index
 
     def _recipe(self, base: NDArray[np.float32], knobs: Mapping[str, Any]) -> Any:
+        builder = _scann().builder(base, 10, _metric(self._space))
+        return self._steps(builder, len(base), knobs)
+
+    def _steps(self, builder: Any, rows: int, knobs: Mapping[str, Any]) -> Any:
+        """The steps of a builder over so many rows."""
         inner = self._space.name != "l2"
-        builder = _scann().builder(base, 10, "dot_product" if inner else "squared_l2")
         builder.set_n_training_threads(knobs.get("threads", 0))
         sample = knobs.get("training_sample_size", 100_000)
-        leaves = knobs.get("num_leaves", max(1, round(len(base) ** 0.5)))
+        leaves = knobs.get("num_leaves", max(1, round(rows**0.5)))
         soar = {"soar_lambda": knobs["soar_lambda"]} if "soar_lambda" in knobs else {}
         if soar and (not inner or leaves == 1):
             raise InputError("soar_lambda needs partitions, and space ip or cosine")
@@ -393,6 +398,11 @@ class ScannSystem(InProcessSystem):
             f"neighbors, scores = searcher.search_batched(queries, final_num_neighbors=k{turned})"
         )
 
+    def build_snippet(self, knobs: Mapping[str, Any]) -> str:
+        """Python; `vectors` are the rows, under cosine scaled to length one."""
+        written = _Written(f'scann.scann_ops_pybind.builder(vectors, 10, "{_metric(self._space)}")')
+        return f"searcher = {self._steps(written, self._size, knobs).build().text}"
+
     def describe(self) -> dict[str, Any]:
         """Version, partitions, what is scored, size, and how it was built."""
         self._held()
@@ -403,6 +413,32 @@ class ScannSystem(InProcessSystem):
             "code_bytes": shape.code_bytes,
             "scores_by": shape.held,
         }
+
+
+class _Written:
+    """A builder that only notes what it is told, as Python."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __getattr__(self, name: str) -> Callable[..., _Written]:
+        def noted(*given: Any, **named: Any) -> _Written:
+            parts = [_written(one) for one in given]
+            parts += [f"{key}={_written(value)}" for key, value in named.items()]
+            self.text += f".{name}({', '.join(parts)})"
+            return self
+
+        return noted
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, float) and math.isnan(value):
+        return 'float("nan")'
+    return f"scann.ReorderType.{value.name}" if hasattr(value, "name") else repr(value)
+
+
+def _metric(space: Space) -> str:
+    return "squared_l2" if space.name == "l2" else "dot_product"
 
 
 def _scann() -> Any:

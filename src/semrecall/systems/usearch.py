@@ -202,6 +202,18 @@ class UsearchSystem(InProcessSystem):
         lines = [f"index.{name} = {value}" for name, value in settings.items()]
         return "\n".join([*lines, "matches = index.search(queries, k)"])
 
+    def build_snippet(self, knobs: Mapping[str, Any]) -> str:
+        """Python; `vectors` are the rows, under cosine scaled to length one."""
+        made = "".join(f", {name}={value}" for name, value in knobs.items() if name != "threads")
+        threads = f", threads={knobs['threads']}" if "threads" in knobs else ""
+        bits = self.dtype == "b1"
+        metric = "hamming" if bits else _METRICS[self._space.name]
+        rows = "np.packbits(vectors > 0, axis=1)" if bits else "vectors"
+        return (
+            f"index = usearch.index.Index(ndim={self._dimension}, metric={metric!r}, "
+            f"dtype={self.dtype!r}{made})\nindex.add(ids, {rows}{threads})"
+        )
+
     def describe(self) -> dict[str, Any]:
         """Version, number type, links, size, and how it was built."""
         index = self._held()

@@ -168,6 +168,17 @@ class VoyagerSystem(InProcessSystem):
         turned = "".join(f", query_{name}={value}" for name, value in settings.items())
         return f"ids, distances = index.query(queries, k{turned})"
 
+    def build_snippet(self, knobs: Mapping[str, Any]) -> str:
+        """Python; `vectors` are the rows, under cosine scaled to length one."""
+        names = {"seed": "random_seed"}
+        made = [f"{names.get(n, n)}={v}" for n, v in knobs.items() if n != "threads"]
+        threads = f", num_threads={knobs['threads']}" if "threads" in knobs else ""
+        given = [
+            f"voyager.Space.{_SPACES[self._space.name]}", str(self._dimension), *made,
+            f"storage_data_type=voyager.StorageDataType.{_STORAGE[self.storage]}",
+        ]  # fmt: skip
+        return f"index = voyager.Index({', '.join(given)})\nindex.add_items(vectors, ids{threads})"
+
     def describe(self) -> dict[str, Any]:
         """Version, storage, links, size, and how it was built."""
         index = self._held()

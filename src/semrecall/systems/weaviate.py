@@ -202,16 +202,7 @@ class WeaviateSystem(CollectionSystem):
         started = time.perf_counter()
         if self.replace:
             made._client.ask("DELETE", f"/v1/schema/{made.collection}")
-        config: dict[str, Any] = {"distance": _DISTANCES[geometry.name]}
-        for name, word in (("max_connections", "maxConnections"),
-                           ("ef_construction", "efConstruction")):  # fmt: skip
-            if name in given:
-                config[word] = given[name]
-        text = {"name": _ID, "dataType": ["text"], "tokenization": "field"}
-        made._tell("POST", "/v1/schema", {
-            "class": made.collection, "vectorizer": "none", "vectorIndexType": "hnsw",
-            "vectorIndexConfig": config, "properties": [text],
-        })  # fmt: skip
+        made._tell("POST", "/v1/schema", _schema_of(str(made.collection), geometry, given))
         for objects in _objects(vectors, geometry, made.collection):
             replies = made._tell("POST", "/v1/batch/objects", {"objects": objects})
             wrong = [r for r in replies if (r.get("result") or {}).get("errors")]
@@ -224,6 +215,22 @@ class WeaviateSystem(CollectionSystem):
         made._made = {**given, "build_seconds": time.perf_counter() - started}
         made._held()
         return made
+
+    def snippet(self, settings: Mapping[str, Any]) -> str:
+        """Python, for weaviate-client: ef is kept with the collection."""
+        if "ef" not in settings:
+            return "collection.query.near_vector(vector, limit=k)"
+        return (
+            f"client.collections.get({self._held().name!r}).config.update("
+            f"vector_config=Reconfigure.Vectors.update("
+            f"vector_index_config=Reconfigure.VectorIndex.hnsw(ef={settings['ef']})))"
+        )
+
+    def build_snippet(self, knobs: Mapping[str, Any]) -> str:
+        """The request that makes such a collection."""
+        facts = self._held()
+        body = json.dumps(_schema_of(facts.name, facts.space, knobs), indent=2)
+        return f"POST /v1/schema\n{body}"
 
     def _tell(self, method: str, path: str, body: Any = None) -> Any:
         return self._client.json(method, path, body, timeout_seconds=self.build_timeout)
@@ -338,6 +345,18 @@ class WeaviateSystem(CollectionSystem):
         if not vector:
             raise SystemFault(f"the object {found.get('id')} in {self._place} has no vector")
         return vector
+
+
+def _schema_of(name: str, space: Space, knobs: Mapping[str, Any]) -> dict[str, Any]:
+    """What a collection of vectors is made with."""
+    words = {"max_connections": "maxConnections", "ef_construction": "efConstruction"}
+    config = {words[knob]: value for knob, value in knobs.items()}
+    text = {"name": _ID, "dataType": ["text"], "tokenization": "field"}
+    return {
+        "class": name, "vectorizer": "none", "vectorIndexType": "hnsw",
+        "vectorIndexConfig": {"distance": _DISTANCES[space.name], **config},
+        "properties": [text],
+    }  # fmt: skip
 
 
 def _named(name: str) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from semrecall.systems import System
 
-__all__ = ["Outcome", "Race", "Trial"]
+__all__ = ["Outcome", "Race", "Trial", "within"]
 
 #: Queries of the first stage, and how sure a setting has to be hopeless to stop after a stage.
 _FIRST = 16
@@ -227,7 +227,7 @@ class Race:
             return found
         try:
             system = self.system(setting)
-            found = self.evaluator.measure(system, _within(system, setting), rows, timed=timed)
+            found = self.evaluator.measure(system, within(system, setting), rows, timed=timed)
         except SystemFault as fault:
             return self._fault(setting, rows, timed, fault)
         self.store.add(setting, timed, found)
@@ -252,7 +252,7 @@ class Race:
         if same:
             try:
                 system = self.system(same[0])
-                self.evaluator.search(system, _within(system, same[0]), self.dev[:1])
+                self.evaluator.search(system, within(system, same[0]), self.dev[:1])
             except (SystemFault, InputError):
                 return False
             return True
@@ -261,7 +261,7 @@ class Race:
         return bool(setting.build and good) and last is not None and not last.failed
 
 
-def _within(system: System, setting: Setting) -> dict[str, float]:
+def within(system: System, setting: Setting) -> dict[str, float]:
     """How a build is searched: with at most all it has, which another build may have more of."""
     if not setting.build:
         return dict(setting.search)

@@ -25,7 +25,7 @@ from semrecall.tuning.exploring import Plan, branches_of, explore, labels
 from semrecall.tuning.front import Point, cost_estimate, pareto
 from semrecall.tuning.guard import require_effect
 from semrecall.tuning.objectives import COUNTERS, Objective, objective
-from semrecall.tuning.racing import Race, Trial
+from semrecall.tuning.racing import Race, Trial, within
 from semrecall.tuning.ranges import Setting, ranges_of
 from semrecall.tuning.result import Choice, Tuning
 from semrecall.tuning.searchers import rank
@@ -218,6 +218,8 @@ class _Tuner:
         reached = race.outcome(best).meets
         self._require_defined(best)
         choice = self._confirmed(best)
+        # Now, as the system that is built is that of the choice.
+        snippet = self._snippet(best.setting)
         verdict = "unreachable"
         if reached:
             verdict = "met" if target.met(choice.held_out.mean) else "not met"
@@ -239,7 +241,7 @@ class _Tuner:
             held_out=len(self.held_out),
             monotone=monotone,
             spent=spent,
-            snippet=self._snippet(best.setting),
+            snippet=snippet,
             savings=saved,
             measures=tuple(race.evaluator.measures),
             confirmed=race.measure(best.setting, self.held_out).values[target.name],
@@ -333,8 +335,13 @@ class _Tuner:
         return cost_estimate(found, race.objective, confidence=race.confidence, seed=race.seed)
 
     def _snippet(self, setting: Setting) -> str:
-        settings = dict(setting.search)
-        return self.race.system(setting).snippet(settings) if settings else ""
+        """The setting in the system's own syntax: the build where that was tuned; the search."""
+        system, parts = self.race.system(setting), []
+        if setting.build:
+            parts.append(system.build_snippet(dict(setting.build)))
+        if setting.search:
+            parts.append(system.snippet(within(system, setting)))
+        return "\n".join(parts)
 
 
 def _measures(
