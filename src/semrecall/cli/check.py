@@ -62,7 +62,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     Exit status: 0 no errors, 1 an error was found (with --strict also a warning), 2 wrong input.
     """
     from semrecall.check import check
-    from semrecall.cli.truth import bytes_of
+    from semrecall.cli.progress import bytes_of
 
     inputs = _read(given)
     progress = _status_line()

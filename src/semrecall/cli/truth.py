@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import click
 
 from semrecall.cli.outputs import OutputPath, WritingCommand
+from semrecall.cli.scaling import (
+    base_given,
+    engine_given,
+    engine_options,
+    told_order,
+    told_seconds,
+)
 from semrecall.cli.spaces import SPACES
 from semrecall.cli.updating import update_given, update_options
 
 
 @click.command("truth", cls=WritingCommand)
-@click.argument("base", type=click.Path())
+@click.argument("base", type=click.Path(), nargs=-1, required=True)
 @click.argument("queries", type=click.Path())
 @click.option("-k", type=int, default=100, show_default=True, help="Neighbours per query.")
 @click.option(
@@ -28,7 +33,10 @@ from semrecall.cli.updating import update_given, update_options
 )  # fmt: skip
 @click.option("--base-dataset", help="Part of the base file: HDF5 data set or parquet column.")
 @click.option("--queries-dataset", help="Part of the queries file.")
-@click.option("--base-ids", type=click.Path(), help="Ids of the base rows, one a line, or .npy.")
+@click.option(
+    "--base-ids", type=click.Path(),
+    help="Ids of the base rows, one a line, or .npy; a pattern where each shard has a file.",
+)  # fmt: skip
 @click.option("--query-ids", type=click.Path(), help="Ids of the queries, one a line, or .npy.")
 @click.option(
     "--filter", "filter_file", type=click.Path(),
@@ -40,9 +48,10 @@ from semrecall.cli.updating import update_given, update_options
     "--device", type=click.Choice(["cpu", "cuda", "mps", "auto"]), default="cpu", show_default=True,
     help="Where products are taken; auto: a GPU where torch finds one.",
 )  # fmt: skip
+@engine_options
 @update_options
 def command(
-    base: str,
+    base: tuple[str, ...],
     queries: str,
     k: int,
     space: str,
@@ -55,7 +64,7 @@ def command(
     memory: str | None,
     threads: int | None,
     device: str,
-    **updating: Any,
+    **given: Any,
 ) -> None:
     """Find the exact nearest neighbours of every query.
 
@@ -64,44 +73,60 @@ def command(
     is read in pages. The answer is the same on every machine: scores are float64,
     equal scores stand in order of their ids, and ties at rank k are kept.
 
+    BASE may be many files: several names, a pattern in quotes, a directory, or URLs (s3://,
+    gs://, az://, https://). Their rows run on in natural order of the names. Files are read once,
+    block by block, within --memory. What was found is kept in OUTPUT.checkpoint every half
+    minute; after a crash or Ctrl-C the same command goes on from there.
+
     After inserts, deletes and changes, --update repairs a truth: what comes out has the bits of a
     new one. Rows are known by their ids.
 
     \b
     Examples:
       semrecall truth base.fbin queries.fbin -k 100 --space ip -o truth.parquet
+      semrecall truth "s3://bucket/part-*.npy" queries.npy -k 100 --space cosine \
+          --engine ray --address auto -o truth.parquet
       semrecall truth new.npy queries.npy -k 100 --space ip --base-ids new.txt \
           --update truth.parquet --changed changed.txt -o truth.parquet
     """
     import time
+    from pathlib import Path
 
+    from semrecall.cli.progress import bytes_of, progress_bar
     from semrecall.errors import InputError
-    from semrecall.formats import read_queries, write
+    from semrecall.formats import write
     from semrecall.formats.multivectors import read_multivectors
-    from semrecall.systems import base_vectors
-    from semrecall.truth import truth
+    from semrecall.truth.verb import open_queries, truth
 
-    vectors: Any
-    query_vectors: Any
+    source: Any
+    asked: Any
+    checkpoint = row_bytes = None
     if space == "maxsim":
-        vectors = read_multivectors(base, dataset=base_dataset, ids=base_ids)
-        query_vectors = read_multivectors(queries, dataset=queries_dataset, ids=query_ids)
-        rows: int | None = len(vectors)
+        if len(base) > 1:
+            raise click.UsageError("--space maxsim takes one BASE and one file of queries")
+        source = read_multivectors(base[0], dataset=base_dataset, ids=base_ids)
+        asked = read_multivectors(queries, dataset=queries_dataset, ids=query_ids)
+        rows: int | None = len(source)
     else:
-        vectors = base_vectors(base, dataset=base_dataset, ids=base_ids)
-        query_vectors = read_queries(queries, dataset=queries_dataset, ids=query_ids)
-        rows = vectors.length
+        source = base_given(base, dataset=base_dataset, ids=base_ids, output=output)
+        asked = open_queries(queries, dataset=queries_dataset, ids=query_ids)
+        rows = source.vectors.length
+        row_bytes = source.vectors.dimension * source.vectors.dtype.itemsize
+        told_order(source)
+        if source.shards is not None and output is not None and given["update"] is None:
+            checkpoint = f"{output}.checkpoint"
     if rows is not None and k > rows:
         raise InputError(
             f"k is {k:,}, but the base has {rows:,} rows",
             hint=f"ask for at most -k {rows}" if rows else None,
         )
-    more = update_given(updating, output, base_dataset)
+    more = update_given(given, output, base_dataset)
+    timings: dict[str, float] = {}
     start = time.perf_counter()
-    with progress_bar("exact search", rows) as progress:
+    with progress_bar("exact search", row_bytes) as progress:
         found = truth(
-            vectors,
-            query_vectors,
+            source,
+            asked,
             k,
             space,
             filter=filter_file,
@@ -109,6 +134,9 @@ def command(
             threads=threads,
             progress=progress,
             device=device,
+            checkpoint=checkpoint,
+            timings=timings,
+            **engine_given(given),
             **more,
         )
     seconds = time.perf_counter() - start
@@ -118,10 +146,12 @@ def command(
         _print_lines(found)
         return
     write(found, output)
+    if checkpoint is not None:
+        Path(checkpoint).unlink(missing_ok=True)
     counted = found.identity["base"]["rows"]
     click.echo(
         f"{output}: the {k:,} nearest of {counted:,} rows for {len(found):,} queries "
-        f"({space}, {seconds:.1f} s)",
+        f"({space}, {seconds:.1f} s{told_seconds(timings, given['engine'])})",
         err=True,
     )
 
@@ -134,45 +164,3 @@ def _print_lines(run: Any) -> None:
         numbers = [None if s != s else s for s in scores.tolist()]
         line = {"query_id": query, "ids": ids.tolist(), "scores": numbers}
         click.echo(json.dumps(line, ensure_ascii=False))
-
-
-@contextmanager
-def progress_bar(label: str, length: int | None) -> Iterator[Any]:
-    """A bar with rate and time left on a terminal; None where stderr is not one."""
-    import sys
-    import time
-
-    if not sys.stderr.isatty():
-        yield None
-        return
-    start = time.perf_counter()
-
-    def rate(rows: float | None) -> str:
-        return "" if rows is None else f"{rows / (time.perf_counter() - start):,.0f} rows/s"
-
-    bar: Any
-    with click.progressbar(
-        length=length or 0, label=label, file=sys.stderr, item_show_func=rate, show_pos=True
-    ) as bar:
-        done_before = 0
-
-        def progress(done: float, total: int | None) -> None:
-            nonlocal done_before
-            bar.update(int(done) - done_before, done)
-            done_before = int(done)
-
-        yield progress
-
-
-def bytes_of(text: str) -> int:
-    """Bytes of a size such as 500MB, 8GB or 1.5GiB; InputError for anything else."""
-    import re
-
-    from semrecall.errors import InputError
-
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b?\s*", text.lower())
-    if match is None:
-        raise InputError(f"memory is {text!r}; expected a size such as 500MB or 8GB")
-    number, unit, binary = match.groups()
-    base = 1024 if binary else 1000
-    return int(float(number) * base ** (" kmgt".index(unit or " ")))

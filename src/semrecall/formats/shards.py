@@ -7,7 +7,7 @@ import io
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -301,6 +301,11 @@ class Parquet:
     dimension: int
     dtype: np.dtype[Any]
     ends: tuple[int, ...]  # rows up to the end of each row group
+    facts: Any = field(default=None, repr=False, compare=False)  # the footer, once it was read
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Those of thousands of files are a lot to send.
+        return {**self.__dict__, "facts": None}
 
     def pieces(self, start: int, stop: int) -> Iterator[NDArray[Any]]:
         """The rows from start to stop; row groups that lie outside are not read."""
@@ -309,7 +314,7 @@ class Parquet:
         at = self.ends[first - 1] if first else 0
         # Pages are decoded as they come, so that a row group may be larger than memory.
         step = max(1, min(8192, _PIECE // (self.dimension * self.dtype.itemsize)))
-        with _parquet_file(self.source) as file:
+        with _parquet_file(self.source, self.facts) as file:
             for batch in file.iter_batches(
                 batch_size=step, row_groups=list(range(first, last + 1)), columns=[self.column]
             ):
@@ -337,17 +342,17 @@ class Parquet:
         """The column of ids, where there is one."""
         if self.id_column is None:
             return None
-        with _parquet_file(self.source) as file:
+        with _parquet_file(self.source, self.facts) as file:
             return as_ids(file.read(columns=[self.id_column]).column(0))
 
 
-def _parquet_file(file: Source) -> Any:
+def _parquet_file(file: Source, facts: Any = None) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     handle: Any = str(file.local) if file.local is not None else file.open()
     try:
-        return pq.ParquetFile(handle, pre_buffer=False, buffer_size=_PIECE)
+        return pq.ParquetFile(handle, metadata=facts, pre_buffer=False, buffer_size=_PIECE)
     except (pa.ArrowInvalid, OSError) as error:
         reason = str(error).splitlines()[0]
         raise fault(file.name, f"the parquet file is damaged or cut off ({reason})") from error
@@ -383,6 +388,7 @@ def _parquet(file: Source, dataset: str | None) -> Shard:
             first.shape[1],
             first.dtype,
             tuple(np.cumsum(groups).tolist()),
+            facts,
         )
 
 

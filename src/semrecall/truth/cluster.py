@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from semrecall.errors import InputError, MissingExtra, SystemFault
 from semrecall.exact.answer import Answer
 from semrecall.registry import import_extra
-from semrecall.truth.engines import collected
+from semrecall.truth.engines import collected, refuse_own_memory
 from semrecall.truth.work import Job, Tally, Task, missing, tasks_of
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["by_ray"]
 
 _RETRIES = 8  # of a task whose worker or node died
+_KNOCK_SECONDS = 10.0
 _LEAST_FAN_IN, _MOST_FAN_IN = 2, 32
 
 
@@ -37,6 +39,7 @@ def by_ray(
     once. Answers stay on the nodes, in a store that spills to disk, until some of them are merged
     there. What a worker or a node that dies had is computed again.
     """
+    refuse_own_memory(job)
     ray = import_extra("ray", "ray", "the engine ray")
     with _connected(ray, address):
         cpus = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
@@ -85,7 +88,7 @@ def _run(
 
 def _tell(tally: Tally, merging: dict[Any, list[Task]], scanned: list[tuple[Any, Task]]) -> None:
     held = [*(task for tasks in merging.values() for task in tasks), *(t for _, t in scanned)]
-    tally.progress(tally.rows_done + sum(t.high - t.low for t in held), tally.rows)
+    tally.tell(tally.rows_done + sum(t.high - t.low for t in held))
 
 
 def _scan(job: Job, task: Task) -> Answer:
@@ -109,20 +112,37 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
+    if address not in (None, "auto", "local"):
+        _knock(address.removeprefix("ray://"))
     try:
         options = {"address": address} if address else {"include_dashboard": False}
         ray.init(**options, log_to_driver=False, logging_level="error", configure_logging=False)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise SystemFault(
-            f"no Ray cluster at {address or 'this machine'}: {reason}",
-            hint="--address HOST:PORT is that of the head node, or auto on a node of the cluster; "
-            "with tokens switched on, set RAY_AUTH_MODE=token and the token here, too",
-        ) from error
+        raise _no_cluster(address or "this machine", error) from error
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """SystemFault where nobody listens: Ray itself would go on asking for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise InputError(f"address is {address!r}; expected HOST:PORT, or auto")
+    try:
+        socket.create_connection((host, int(port)), _KNOCK_SECONDS).close()
+    except OSError as error:
+        raise _no_cluster(address, error) from error
+
+
+def _no_cluster(address: str, error: Exception) -> SystemFault:
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return SystemFault(
+        f"no Ray cluster at {address}: {reason}",
+        hint="--address HOST:PORT is that of the head node, or auto on a node of the cluster; "
+        "where tokens are asked for, set RAY_AUTH_MODE=token and the token here, too",
+    )
 
 
 @contextmanager

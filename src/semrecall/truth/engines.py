@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["ENGINES", "by_processes", "by_threads", "collected"]
+__all__ = ["ENGINES", "by_processes", "by_threads", "collected", "refuse_own_memory"]
 
 ENGINES = ("threads", "processes", "ray")
 _LOSSES = 3  # of workers, one after another without a task done, that are made good
@@ -33,7 +33,7 @@ def by_threads(job: Job, tally: Tally, row_ids: Ids | None) -> Answer:
     before = low = 0
 
     def progress(done: float, _: int | None) -> None:
-        tally.progress(before + done - low, tally.rows)
+        tally.tell(before + done - low)
 
     with tally.kept(), job.scan(progress) as scan:
         if tally.answer is not None:
@@ -56,6 +56,7 @@ def by_processes(
 
     Raises SystemFault where workers die again and again.
     """
+    refuse_own_memory(job)
     count = workers or cores()
     job = replace(job, memory=max(job.memory // count, 1 << 20), threads=1)
     todo = tasks_of(job, missing(tally.done, tally.rows), count, order)
@@ -78,6 +79,13 @@ def by_processes(
     return collect([], [])
 
 
+def refuse_own_memory(job: Job) -> None:
+    """InputError for shards that no other process can see."""
+    for name in job.shards.names:
+        if name.startswith("memory://"):
+            raise InputError(f"{name}: memory:// is of this process alone; use the engine threads")
+
+
 def collected(
     job: Job, tally: Tally, order: NDArray[np.int64] | None
 ) -> Callable[[list[Answer], list[Task]], Answer]:
@@ -92,7 +100,7 @@ def collected(
         whole = result = job.merged(known) if known else job.answer(Task(0, 0))
         if tasks:
             tally.add(lambda: result, [(task.low, task.high) for task in tasks])
-            tally.progress(tally.rows_done, tally.rows)
+            tally.tell(tally.rows_done)
         return result
 
     return collect

@@ -19,7 +19,7 @@ from semrecall.exact.filters import Filter
 from semrecall.exact.maxsim import search_documents
 from semrecall.exact.search import Progress, machine_memory
 from semrecall.exact.search import workers as cores
-from semrecall.formats import queries_of, read_allowed, read_ids
+from semrecall.formats import read_allowed, read_ids, read_queries
 from semrecall.formats.multivectors import documents_of
 from semrecall.formats.remote import is_url
 from semrecall.registry import did_you_mean
@@ -64,8 +64,10 @@ def open_base(base: Any, *, dataset: str | None = None, ids: Any = None) -> Base
 
 def open_queries(queries: Any, *, dataset: str | None = None, ids: Any = None) -> Vectors:
     """Query vectors from Vectors, an array, the path of a file or a URL; held in memory."""
-    if not (isinstance(queries, str) and is_url(queries)):
-        return queries_of(queries)
+    if isinstance(queries, str | Path) and not is_url(str(queries)):
+        return read_queries(queries, dataset=dataset, ids=ids)
+    if not isinstance(queries, str):
+        return Vectors.of(queries, ids=ids)
     shards = Shards.of(queries, dataset)
     if shards is None:
         raise InputError(f"{queries} is no file of vectors; expected one for the queries")

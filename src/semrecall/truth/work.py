@@ -143,7 +143,8 @@ class Tally:
     """
 
     def __init__(self, rows: int, progress: Progress, checkpoint: Checkpoint | None) -> None:
-        self.rows, self.progress, self._checkpoint = rows, progress, checkpoint
+        self.rows, self._progress, self._checkpoint = rows, progress, checkpoint
+        self._told = -1.0
         self.answer: Answer | None = None
         self.done: Ranges = []
         self._found: Callable[[], Answer] | None = None
@@ -151,7 +152,13 @@ class Tally:
         if checkpoint is not None and kept is not None:
             self.answer, self.done = kept
             _say(f"going on from {checkpoint.path}: {self.rows_done:,} of {rows:,} rows are done")
-        progress(self.rows_done, rows)
+        self.tell(self.rows_done)
+
+    def tell(self, done: float) -> None:
+        """Report how many rows are done, in part or in a task that is not merged yet."""
+        if done > self._told:
+            self._told = done
+            self._progress(done, self.rows)
 
     @property
     def rows_done(self) -> int:
