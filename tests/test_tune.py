@@ -246,6 +246,10 @@ def test_a_knob_that_is_ignored_is_refused_with_the_likely_reason():
         tune(built(ignores=True, ceiling=0.1))
     assert error.value.hint is not None
     assert "may ignore visit" in error.value.hint
+    with pytest.raises(InputError) as error:
+        tune(built(ignores=True, exact=True))
+    assert error.value.hint is not None
+    assert "says itself that it compares every vector, whatever visit is" in error.value.hint
 
 
 def test_a_system_without_knobs_has_nothing_to_tune():

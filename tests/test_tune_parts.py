@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tuned_system import Shells
 
 from semrecall.errors import InputError, MeasureError, Stopped
 from semrecall.systems.base import Knob
 from semrecall.tuning.evaluator import Measured
 from semrecall.tuning.front import cost_estimate, pareto
+from semrecall.tuning.guard import require_effect
 from semrecall.tuning.objectives import OBJECTIVES, objective
-from semrecall.tuning.racing import Outcome
+from semrecall.tuning.racing import Outcome, Trial
 from semrecall.tuning.ranges import Range, Setting, _range, read_range
 from semrecall.tuning.searchers import Bisection, Grid, Nested, Random, Refined, rank
 from semrecall.tuning.target import Target, mean_of
@@ -355,6 +357,41 @@ def test_tpe_searches_mixed_and_conditional_spaces():
         searcher.tell(point, found)
         best = min(best, found.cost if found.meets else math.inf)
     assert best <= 30
+
+
+# -- the guard ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("looks", "refused"),
+    [
+        # Seconds of (lowest, highest), twice. A steady clock: 3% are no effect, 20% are one, which
+        # a limit of 25% would have taken for noise.
+        ([(1.00, 1.03), (1.00, 1.03)], True),
+        ([(1.00, 1.20), (1.01, 1.20)], False),
+        # A clock that shakes by half: what differs by less says nothing.
+        ([(1.00, 1.40), (1.50, 1.30)], True),
+        ([(1.00, 9.00), (1.50, 9.00)], False),
+    ],
+)
+def test_times_are_compared_as_far_as_a_setting_differs_from_itself(looks, refused):
+    measured = Measured(
+        np.arange(4), {"recall@5": np.ones(4)}, {"latency_seconds": np.ones(4)}, "same"
+    )
+    low, high = (Setting("db", (), (("ef", ef),)) for ef in (5, 500))
+    trials = [Trial(one, measured, full=True, first="same") for one in (low, high)]
+    seconds = iter([time for look in looks for time in look])
+
+    def guarded():
+        require_effect(
+            trials, objective("latency_seconds"), "recall@5", Shells, lambda setting: next(seconds)
+        )
+
+    if refused:
+        with pytest.raises(InputError, match="there is nothing to tune"):
+            guarded()
+    else:
+        guarded()
 
 
 # -- stored trials --------------------------------------------------------------------------------

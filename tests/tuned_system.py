@@ -103,6 +103,9 @@ class Shells(System):
         stage = Stage(np.full(len(queries), float(visited)), 4.0 * self.dimension)
         return Counters({"scan": stage})
 
+    def describe(self) -> dict[str, Any]:
+        return {"exact": self.behaviour.get("exact", False)}
+
     def snippet(self, settings: Any) -> str:
         return "\n".join(f"SET shells.{name} = {value:g};" for name, value in settings.items())
 

@@ -200,6 +200,7 @@ class PgvectorSystem(TableSystem):
             "rows": table.rows,
             "dimension": table.dimension,
             "index": None if index is None else index.name,
+            "exact": index is None,
             **({} if index is None else {"kind": index.kind, "holds": index.holds}),
             **({} if index is None else index.options),
             **self._made,

@@ -160,6 +160,13 @@ class Race:
             raise SystemFault(f"{setting}: {found}")
         return found
 
+    def again(self, setting: Setting) -> float:
+        """The cost of a setting on all development queries, searched once more."""
+        system = self.system(setting)
+        timed = self.objective.timed
+        given = within(system, setting)
+        return self.evaluator.measure(system, given, self.dev, timed=timed).cost(self.objective)
+
     def system(self, setting: Setting) -> System:
         """The built system of a setting; the last one built stays built."""
         key = (setting.system, setting.build)

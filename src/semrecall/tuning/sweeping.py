@@ -348,8 +348,15 @@ class _Sweeping:
                 break
         trials = [Trial(s, m, full=True, first=m.digest) for s, m in found]
         if len(trials) > 1:
-            require_effect(trials, self.objective, str(self.evaluator.measures[0]))
+            require_effect(
+                trials, self.objective, str(self.evaluator.measures[0]), lambda: system,
+                lambda setting: self._again(system, setting),
+            )  # fmt: skip
         return found
+
+    def _again(self, system: System, setting: Setting) -> float:
+        found = self.evaluator.measure(system, dict(setting.search), timed=self.objective.timed)
+        return found.cost(self.objective)
 
     def _grid(
         self,

@@ -6,6 +6,7 @@ import hashlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -253,8 +254,12 @@ class _Tuner:
         by_system: dict[str, list[Trial]] = {}
         for trial in self.race.trials.values():
             by_system.setdefault(trial.setting.system, []).append(trial)
+        race = self.race
         for trials in by_system.values():
-            require_effect(trials, self.race.objective, self.race.target.name)
+            require_effect(
+                trials, race.objective, race.target.name,
+                partial(race.system, trials[0].setting), race.again,
+            )  # fmt: skip
 
     def _best(self) -> Trial:
         """The cheapest trial that meets the target, else the closest one, on all queries."""
