@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -14,13 +15,14 @@ from semrecall.errors import FormatError, MismatchError
 from semrecall.exact.answer import Answer, Sample
 from semrecall.formats import writing
 
-__all__ = ["Checkpoint", "Ranges"]
+__all__ = ["EVERY_SECONDS", "Checkpoint", "Ranges"]
 
 #: Stretches of rows: first row, and the row after the last.
 Ranges = list[tuple[int, int]]
 
 _VERSION = 1
-_EVERY_SECONDS = 30.0
+#: So often the file is written.
+EVERY_SECONDS = 30.0
 _ARRAYS = ("offsets", "rows", "scores", "cut", "left_out", "zero")
 
 
@@ -30,12 +32,9 @@ class Checkpoint:
     signature: what the search is of, in words. Another search does not go on from here.
     """
 
-    def __init__(
-        self, path: Path | str, signature: Mapping[str, Any], every_seconds: float = _EVERY_SECONDS
-    ) -> None:
+    def __init__(self, path: Path | str, signature: Mapping[str, Any]) -> None:
         self.path = Path(path)
         self._signature = {"layout": _VERSION, **signature}
-        self._every = every_seconds
         self._last = time.monotonic()
 
     def load(self) -> tuple[Answer, Ranges] | None:
@@ -46,12 +45,12 @@ class Checkpoint:
         if not self.path.exists():
             return None
         try:
-            with np.load(self.path, allow_pickle=False) as file:
+            with self.path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 told = json.loads(file["told"].tobytes())
                 arrays = {name: file[name] for name in _ARRAYS}
                 sample = Sample(file["sample_rows"], file["sample_values"])
             signature, done = told["signature"], told["done"]
-        except (ValueError, KeyError, EOFError, OSError) as error:
+        except (ValueError, KeyError, EOFError, OSError, BadZipFile) as error:
             raise FormatError(
                 f"{self.path}: is no checkpoint, or is damaged ({error})",
                 hint="remove it to start anew",
@@ -83,7 +82,7 @@ class Checkpoint:
     @property
     def due(self) -> bool:
         """Whether the file was not written for long."""
-        return time.monotonic() - self._last >= self._every
+        return time.monotonic() - self._last >= EVERY_SECONDS
 
     def save(self, answer: Answer, done: Sequence[tuple[int, int]]) -> None:
         """Write the answer over these rows. Raises OSError, naming the file, on a full disk."""

@@ -144,13 +144,14 @@ class Tally:
 
     def __init__(self, rows: int, progress: Progress, checkpoint: Checkpoint | None) -> None:
         self.rows, self._progress, self._checkpoint = rows, progress, checkpoint
-        self._told = -1.0
+        self._told, self._rows_kept = -1.0, 0
         self.answer: Answer | None = None
         self.done: Ranges = []
         self._found: Callable[[], Answer] | None = None
         kept = None if checkpoint is None else checkpoint.load()
         if checkpoint is not None and kept is not None:
             self.answer, self.done = kept
+            self._rows_kept = self.rows_done
             _say(f"going on from {checkpoint.path}: {self.rows_done:,} of {rows:,} rows are done")
         self.tell(self.rows_done)
 
@@ -184,12 +185,13 @@ class Tally:
         try:
             yield
         except BaseException:
-            if self._checkpoint is not None and self._found is not None:
+            if self._checkpoint is not None:
                 # On a full disk there is the checkpoint before.
                 with suppress(OSError):
                     self._keep(self._checkpoint)
+                if self._rows_kept:
                     _say(
-                        f"{self.rows_done:,} of {self.rows:,} rows are done and kept in "
+                        f"{self._rows_kept:,} of {self.rows:,} rows are done and kept in "
                         f"{self._checkpoint.path}; the same command goes on from there"
                     )
             raise
@@ -198,6 +200,7 @@ class Tally:
         if self._found is not None:
             self.answer, self._found = self._found(), None
             checkpoint.save(self.answer, self.done)
+            self._rows_kept = self.rows_done
 
 
 def _say(message: str) -> None:
