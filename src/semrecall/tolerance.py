@@ -98,6 +98,7 @@ def tolerance(
     judgments: Judgments | None = None,
     base: Any = None,
     queries: Any = None,
+    rel: float = 1.0,
 ) -> ToleranceReport:
     """The tolerance x of `trecall@k`, chosen in four ways.
 
@@ -107,7 +108,7 @@ def tolerance(
         of the true neighbours (needs `base` and `queries`). A lower bound: tolerating less blames
         the index for rounding.
     semantic: the smallest x at which the mean trecall reaches the mean srecall, over the queries
-        where both are defined (needs `run` and `judgments`).
+        where both are defined (needs `run` and `judgments`; relevant from grade `rel` on).
 
     A way whose inputs are missing has x NaN and says what it needs. Raises MeasureError where the
     truth has no scores or is less than k deep.
@@ -120,7 +121,7 @@ def tolerance(
         _proxy(own),
         _way("query", own, float(np.median(known)) if len(known) else math.nan),
         _quantisation(problem, truth, k, base, queries),
-        _semantic(problem, k, run, judgments),
+        _semantic(problem, k, run, judgments, rel),
     )
     return ToleranceReport(k, str(problem.space), ways)
 
@@ -248,11 +249,13 @@ def _through_8_bits(vectors: NDArray[Any], low: Array, high: Array) -> Array:
 # -- where tolerant recall meets semantic recall --------------------------------------------------
 
 
-def _semantic(problem: Problem, k: int, run: Run | None, judgments: Judgments | None) -> Way:
+def _semantic(
+    problem: Problem, k: int, run: Run | None, judgments: Judgments | None, rel: float
+) -> Way:
     name = "semantic"
     if run is None or judgments is None:
         return _without(name, "needs a run and judgments")
-    target = Measure("srecall", k).values(problem).values
+    target = Measure("srecall", k, (("rel", rel),)).values(problem).values
     use = ~np.isnan(target) & ~np.isnan(Measure("trecall", k, (("x", 0.0),)).values(problem).values)
     if not use.any():
         return _without(name, "no query has a semantic neighbour")

@@ -23,6 +23,7 @@ __all__ = [
     "headline",
     "opening",
     "remarks",
+    "score_tables",
     "tables",
     "text",
 ]
@@ -86,11 +87,16 @@ def headline(analysis: Analysis) -> str:
 def tables(analysis: Analysis) -> list[Table]:
     """The tables, in the order to read them; one without a row that says anything is left out."""
     found = [_numbers(analysis), _groups(analysis)]
-    if analysis.scores is not None:
-        found += [_scores(analysis), _correlation(analysis)]
-    found += [_recalls(analysis), _bands(analysis)]
+    found += [*score_tables(analysis), _recalls(analysis), _bands(analysis)]
     found += [_slice(analysis, column) for column in analysis.slices]
     return [table for table in found if table.rows]
+
+
+def score_tables(analysis: Analysis) -> list[Table]:
+    """Scores of relevant neighbours and of others, and their correlation; none without scores."""
+    if analysis.scores is None or not len(analysis):
+        return []
+    return [_scores(analysis), _correlation(analysis)]
 
 
 def _numbers(analysis: Analysis) -> Table:

@@ -15,6 +15,7 @@ from semrecall.evaluate.inputs import Inputs, named_runs
 from semrecall.evaluate.labels import judged_spans, merge, restrict, set_apart
 from semrecall.evaluate.paired import Gap, Paired
 from semrecall.evaluate.result import Missed, Result, RunCounts, Summary
+from semrecall.evaluate.single import Found
 from semrecall.evaluate.split import LossSplit
 from semrecall.evaluate.tied import Tied
 from semrecall.evaluate.unjudged import Unjudged
@@ -23,6 +24,7 @@ from semrecall.measures import Measure, NoRelevant
 
 __all__ = [
     "Comparison",
+    "Found",
     "Gap",
     "LossSplit",
     "Missed",
@@ -131,6 +133,8 @@ def evaluate(
         truth=inputs.truth,
         judgments=inputs.judgments,
         semantic=evaluation.semantic,
+        given=inputs.runs,
+        codes=codes,
         notes=evaluation.notes(),
         seed=seed,
         confidence=confidence,

@@ -14,9 +14,9 @@ import numpy as np
 
 from semrecall.data import Ids, Judgments, Run, Scores
 from semrecall.data.frames import to_library
-from semrecall.data.ids import codes_in, unify
 from semrecall.data.slices import Semantic, Slice
 from semrecall.errors import InputError, MeasureError
+from semrecall.evaluate.single import Found, found, row_of
 from semrecall.evaluate.split import LossSplit
 from semrecall.measures import Measure, parse
 from semrecall.registry import did_you_mean
@@ -116,6 +116,8 @@ class Result:
     scores: by (run, measure). sizes: how many each query could have hit, (n,), by measure.
     truth, judgments: what the runs were measured against, deleted documents aside.
     semantic: how many semantic neighbours each query has; None without truth or judgments.
+    given: the runs themselves, by name, as they were measured. codes: the run over the quantised
+        vectors as it was given, with the scores of the codes.
     slices: by column. splits: the loss in two parts, where `codes` were given.
     notes: what a reader should know of all values. seed, confidence: of the intervals.
     """
@@ -132,6 +134,8 @@ class Result:
     truth: Run | None = None
     judgments: Judgments | None = None
     semantic: Semantic | None = None
+    given: Mapping[str, Run] = field(default_factory=dict)
+    codes: Run | None = None
     notes: tuple[str, ...] = ()
     seed: int = 0
     confidence: float = 0.95
@@ -360,13 +364,17 @@ class Result:
         if self.truth is None or problem.rank is None:
             return []
         k = self.k or self.truth.depth
-        neighbours = _row_of(self.truth, self.queries, query)
+        neighbours = row_of(self.truth, self.queries, query)
         rank = problem.rank[query, : min(k, len(neighbours))]
         grades = problem.true_grades
         return [
             Missed(neighbours[i], i + 1, math.nan if grades is None else float(grades[query, i]))
             for i in np.flatnonzero((rank < 0) | (rank >= k)).tolist()
         ]
+
+    def found(self, query: int, run: str | None = None) -> list[Found]:
+        """The results of a query (row), best first, each with true rank, grade and score."""
+        return found(self, query, self._run(run))
 
     def worst(self, measure: str, n: int = 20, run: str | None = None) -> list[int]:
         """Rows of the n queries with the worst values of a measure, worst first, perfect aside."""
@@ -417,6 +425,16 @@ class Result:
         import importlib
 
         importlib.import_module("semrecall.report").write_html(self, path, **options)
+
+    def plot(self, **options: Any) -> Any:
+        """The charts of the report, by name: a notebook shows them, `save(folder)` writes them.
+
+        options: as in `semrecall.report.write_html`. Needs matplotlib (the extra `report`).
+        """
+        import importlib
+
+        report = importlib.import_module("semrecall.report")
+        return report.figures_of(lambda: report.html_report(self, **options))
 
     def __str__(self) -> str:
         from semrecall.evaluate.table import text
@@ -479,17 +497,3 @@ def _spread(values: NDArray[np.float64]) -> float:
     if len(values) < 2:
         return math.nan
     return 0.0 if values.min() == values.max() else float(np.std(values, ddof=1))
-
-
-def _row_of(run: Run, queries: Ids, query: int) -> Ids:
-    """The valid, distinct results of a run for a query, best first."""
-    wanted, known = unify(queries[query : query + 1], run.queries)
-    row = int(codes_in(wanted, known)[0])
-    if row < 0:
-        return Ids(np.empty(0, dtype=np.int64))
-    part = slice(int(run.offsets[row]), int(run.offsets[row + 1]))
-    valid = run.documents[part][run.valid[part]]
-    _, first = np.unique(valid.codes, return_index=True)
-    chosen = valid[np.sort(first)]
-    assert isinstance(chosen, Ids)
-    return chosen

@@ -12,13 +12,13 @@ import numpy as np
 
 from semrecall.agreement.table import interval_text, labelled, meaning, opening, p_text, remarks
 from semrecall.formats import writing
-from semrecall.report.parts import figure, page, table
+from semrecall.report.parts import figure, heading, page, table
 from semrecall.text import number, one_line, plural, share
 
 if TYPE_CHECKING:
     from semrecall.agreement import Agreement, Estimate, Pair
 
-__all__ = ["agreement_page", "write_html"]
+__all__ = ["agreement_page", "agreement_parts", "headline", "write_html"]
 
 #: So many queries below the threshold are listed.
 _LISTED = 200
@@ -42,15 +42,21 @@ def agreement_page(
     found: Agreement, *, command: str | None = None, title: str | None = None
 ) -> str:
     """The page that `write_html` writes; the same agreement gives the same text."""
-    answer = title or _headline(found)
+    answer = title or headline(found)
     parts = [f"<h1>{escape(answer)}</h1>", f'<p class="quiet">{escape(opening(found))}</p>']
-    parts += [_remarks(found)]
+    return page(answer, [*parts, *agreement_parts(found), _making(found, command)])
+
+
+def agreement_parts(found: Agreement) -> list[str]:
+    """What they say and how far they agree, to stand on any page."""
+    parts = [_remarks(found)]
     parts += _two(found, found.pairs[0]) if len(found.pairs) == 1 else [_several(found)]
     parts += [_alphas(found), _by_self(found), _queries(found), _measures(found), _orders(found)]
-    return page(answer, [*parts, _making(found, command)])
+    return parts
 
 
-def _headline(found: Agreement) -> str:
+def headline(found: Agreement) -> str:
+    """The answer in a sentence."""
     if len(found.pairs) == 1:
         pair = found.pairs[0]
         names = f"{one_line(pair.first)} and {one_line(pair.second)}"
@@ -118,7 +124,7 @@ def _counts(labels: Sequence[str], counts: np.ndarray[tuple[int, ...], np.dtype[
     sums = "".join(f"<td>{total:,}</td>" for total in [*counts.sum(axis=0).tolist(), counts.sum()])
     lines.append(f'<tr><th scope="row">all</th>{sums}</tr>')
     heads = "".join(f'<th scope="col">{escape(head)}</th>' for head in [*labels, "all"])
-    return _scrolling(f"<th></th>{heads}", lines)
+    return _scrolling(f"<td></td>{heads}", lines)
 
 
 def _shade(part: float) -> str:
@@ -298,10 +304,7 @@ def _measures(found: Agreement) -> str:
             f"<td>{moved[0]}</td><td>{moved[1]}</td></tr>"
         )
     heads = ["labels", "mean", meaning(found), "", "queries", "change", meaning(found)]
-    head = "".join(
-        f'<th scope="col"{" class=text" if at == 0 else ""}>{escape(text)}</th>'
-        for at, text in enumerate(heads)
-    )
+    head = "".join(heading(text, is_text=at == 0) for at, text in enumerate(heads))
     first = escape(one_line(found.judges[0].name))
     return (
         "<h2>What it does to the measures</h2><p>The same results under the labels of each judge. "
@@ -387,7 +390,7 @@ def _line(value: float, low: float, high: float, ends: tuple[float, float]) -> s
 
 def _with_bars(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table whose last column is drawn."""
-    head = "".join(f'<th scope="col">{escape(text)}</th>' for text in heads)
+    head = "".join(map(heading, heads))
     lines = []
     for name, *cells, drawn in rows:
         plain = "".join(f"<td>{escape(cell)}</td>" for cell in cells)

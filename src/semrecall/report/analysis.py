@@ -14,6 +14,7 @@ from semrecall.analysis.text import (
     headline,
     opening,
     remarks,
+    score_tables,
     tables,
 )
 from semrecall.formats import writing
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from semrecall.analysis import Analysis, Barren, Neighbour
     from semrecall.analysis.text import Table
 
-__all__ = ["analysis_page", "write_analysis"]
+__all__ = ["analysis_page", "scores_parts", "write_analysis"]
 
 #: So many queries without a relevant neighbour are shown.
 _LISTED = 200
@@ -60,6 +61,11 @@ def analysis_page(
     parts += [_table(one) for one in tables(analysis)]
     parts += [_barren(analysis), _making(command)]
     return page(answer, parts)
+
+
+def scores_parts(analysis: Analysis) -> list[str]:
+    """Whether scores tell what is relevant, to stand on any page: charts, scores, correlation."""
+    return [_nearness(analysis), *(_table(one) for one in score_tables(analysis))]
 
 
 def _table(one: Table) -> str:

@@ -39,7 +39,7 @@ def cumulative(
     axes.set_xlabel(label, color=INK)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(axis="y", color=GRID, linewidth=0.7)
-    return svg(figure, title, about)
+    return svg(figure, title, about, ((label, "share"), enumerate(shares.tolist())))
 
 
 @chart
@@ -59,7 +59,12 @@ def scores_by_group(title: str, about: str, groups: Sequence[Group], label: str)
         loc="upper right", ncols=2, frameon=False, labelcolor=INK, borderpad=0, handletextpad=0.3,
         columnspacing=1.2, bbox_to_anchor=(0.99, 1.0),
     )  # fmt: skip
-    return svg(figure, title, about)
+    rows = [
+        (name, group.group, e.mean, e.low, e.high)
+        for name, found, *_ in kinds
+        for group, e in zip(groups, found, strict=True)
+    ]
+    return svg(figure, title, about, (("kind", "group", "mean", "low", "high"), rows))
 
 
 @chart
@@ -76,7 +81,8 @@ def relevance_by_rank(title: str, about: str, bands: Sequence[Band]) -> str:
     _in_percent(axes.yaxis)
     axes.set_xlabel("up to rank", color=INK)
     axes.grid(axis="y", color=GRID, linewidth=0.7)
-    return svg(figure, title, about)
+    rows = [(b.first, b.last, b.relevant.mean, b.relevant.low, b.relevant.high) for b in bands]
+    return svg(figure, title, about, (("first", "last", "relevant", "low", "high"), rows))
 
 
 @chart
@@ -94,7 +100,8 @@ def correlations(title: str, about: str, values: NDArray[np.float64]) -> str:
     axes.set_ylabel("queries", color=INK)
     axes.yaxis.get_major_locator().set_params(integer=True)
     axes.grid(axis="y", color=GRID, linewidth=0.7)
-    return svg(figure, title, about)
+    rows = [(value,) for value in values.tolist()]
+    return svg(figure, title, about, (("r",), rows))
 
 
 def _points(axes: Any, found: Sequence[Estimate], shift: float, **look: Any) -> None:

@@ -20,31 +20,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from semrecall.registry import import_extra
+from semrecall.report.colors import GRID, INK, MUTED, SERIES, SURFACE, for_page
+from semrecall.report.figures import Data, Drawing, note
 from semrecall.text import number
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
-    "Bar",
-    "Column",
-    "canvas",
-    "chart",
-    "distributions",
-    "histogram",
-    "stacked_bars",
-    "svg",
-]
+    "GRID", "INK", "MUTED", "SERIES", "SURFACE", "Bar", "Column", "canvas", "chart",
+    "distributions", "histogram", "spread", "stacked_bars", "svg",
+]  # fmt: skip
 
-INK, MUTED, GRID, SURFACE = "#010101", "#010102", "#010103", "#010104"
-SERIES = ("#010111", "#010112", "#010113", "#010114")
-_CSS = {
-    INK: "currentColor",
-    MUTED: "var(--muted)",
-    GRID: "var(--line)",
-    SURFACE: "var(--surface)",
-    **{color: f"var(--series-{i})" for i, color in enumerate(SERIES, start=1)},
-}
 #: One unit of the drawing is one CSS pixel at this width.
 _WIDTH, _HEIGHT = 340, 250
 _LEVELS = 20
@@ -135,7 +122,8 @@ def distributions(
     axes.set_yticks(np.linspace(floor, 1, 6))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.2g}")
     axes.grid(axis="y", color=GRID, linewidth=0.7)
-    return svg(figure, title, about)
+    rows = [(c.label, value) for c in columns for value in c.values.tolist()]
+    return svg(figure, title, about, (("group", "value"), rows))
 
 
 @chart
@@ -152,7 +140,22 @@ def histogram(title: str, about: str, counts: NDArray[np.int64], top: int, label
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.yaxis.get_major_locator().set_params(integer=True)
     axes.grid(axis="y", color=GRID, linewidth=0.7)
-    return svg(figure, title, about)
+    rows = np.stack(np.unique_counts(counts), axis=1).tolist()
+    return svg(figure, title, about, ((label, "queries"), rows))
+
+
+@chart
+def spread(title: str, about: str, values: NDArray[np.float64], label: str) -> str:
+    """How many queries have a value in each of 20 parts of the range from 0 to the highest."""
+    figure, axes = canvas(bottom_pixels=44)
+    top = float(values.max(initial=0.0)) or 1.0
+    heights, edges = np.histogram(values, _LEVELS, (0.0, top))
+    axes.bar(edges[:-1] + top / _LEVELS / 2, heights, 0.9 * top / _LEVELS, color=SERIES[3])
+    axes.set_xlabel(label, color=INK)
+    axes.set_ylabel("queries", color=INK)
+    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.grid(axis="y", color=GRID, linewidth=0.7)
+    return svg(figure, title, about, ((label,), [(value,) for value in values.tolist()]))
 
 
 @chart
@@ -186,7 +189,8 @@ def stacked_bars(title: str, about: str, bars: Sequence[Bar], names: Sequence[st
         loc="upper left", ncols=len(names), frameon=False, labelcolor=INK, borderpad=0,
         handlelength=1, columnspacing=1.4, bbox_to_anchor=(0.04, 1.0),
     )  # fmt: skip
-    return svg(figure, title, about)
+    rows = [(bar.label, *bar.parts) for bar in bars]
+    return svg(figure, title, about, (("bar", *names), rows))
 
 
 def canvas(height: int = _HEIGHT, left: float = 0.13, bottom_pixels: int = 40) -> tuple[Any, Any]:
@@ -205,13 +209,19 @@ def canvas(height: int = _HEIGHT, left: float = 0.13, bottom_pixels: int = 40) -
     return figure, axes
 
 
-def svg(figure: Any, title: str, about: str) -> str:
-    """The figure as an svg element with a title and a description for who cannot see it."""
+def svg(figure: Any, title: str, about: str, data: Data = ((), ())) -> str:
+    """The figure as an svg element with a title and a description for who cannot see it.
+
+    data: headings and rows of what it shows, kept where figures are collected.
+    """
     backend = import_extra("matplotlib.backends.backend_svg", "report", "an HTML report")
     out = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     backend.FigureCanvasSVG(figure).print_svg(out, metadata=nothing)
-    return _for_page(out.getvalue(), title, about)
+    made = _for_page(out.getvalue(), title, about)
+    heads, rows = data
+    note(Drawing(title, about, figure, made, tuple(heads), tuple(map(tuple, rows))))
+    return made
 
 
 def _for_page(text: str, title: str, about: str) -> str:
@@ -220,8 +230,7 @@ def _for_page(text: str, title: str, about: str) -> str:
     box = re.search(r'viewBox="[^"]+"', body[:head_end])
     assert box is not None
     body = re.sub(r"<metadata>.*?</metadata>", "", body[head_end:], flags=re.DOTALL)
-    for color, variable in _CSS.items():
-        body = body.replace(color, variable)
+    body = for_page(body)
     body = re.sub(r"font: [^;\"]*?([0-9.]+)px [^;\"]*", r"font-size: \1px", body)
     # Several drawings share one page: ids must differ.
     own = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")

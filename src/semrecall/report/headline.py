@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from html import escape
 from typing import TYPE_CHECKING
 
 from semrecall.text import number, one_line
@@ -10,13 +11,20 @@ from semrecall.text import number, one_line
 if TYPE_CHECKING:
     from semrecall.evaluate import Result
 
-__all__ = ["headline", "percent"]
+__all__ = ["facts", "headline", "percent"]
 
 #: What a run loses, by measure: the most telling first.
 _LOST = {
     "srecall": "of the relevant neighbours",
     "trecall": "of the neighbours beyond tolerance",
     "recall": "of the exact neighbours",
+}
+
+#: What each of them counts as missed.
+_MISSED = {
+    "recall": "of the exact nearest neighbours are missed, whether they matter or not",
+    "srecall": "of the relevant ones among them are missed: what people lose by the index",
+    "trecall": "are missed with nothing about as near in their place: a guess without a judge",
 }
 
 
@@ -40,6 +48,25 @@ def headline(result: Result) -> str:
     best = max(known, key=lambda run: means[run])
     loss = _loss(one_line(best), result, best, telling, measure, recall)
     return f"Of {len(result.runs)} runs {loss}: the least of all."
+
+
+def facts(result: Result) -> str:
+    """What each of the three recalls says is lost, side by side, in words; for one run."""
+    if len(result.runs) != 1:
+        return ""
+    run, items = result.runs[0], []
+    for name, said in _MISSED.items():
+        measure = _first(result, name)
+        if measure is None or math.isnan(result.mean(measure, run)):
+            continue
+        mean, (low, high) = result.mean(measure, run), result.interval(measure, run)
+        between = "" if math.isnan(low) else f" ({number(low, 3)} to {number(high, 3)})"
+        lost = percent(1 - mean)
+        items.append(
+            f'<li class="{name}"><strong>{lost}</strong> {escape(said)}'
+            f"<small>{escape(f'{measure} {number(mean, 3)}{between}')}</small></li>"
+        )
+    return f'<ul class="facts">{"".join(items)}</ul>' if items else ""
 
 
 def _first(result: Result, name: str) -> str | None:

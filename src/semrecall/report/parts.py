@@ -2,27 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from html import escape
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape, unescape
 from importlib.resources import files
+from typing import Any
 
 from semrecall.text import one_line
 
-__all__ = ["cut", "figure", "kind", "page", "table"]
+__all__ = [
+    "CONTENTS", "by_text", "cut", "figure", "heading", "kind", "page", "style", "table", "under",
+]  # fmt: skip
 
 _LONGEST = 240
+#: Where the list of the headings goes.
+CONTENTS = "<!-- contents -->"
 
 
 def page(title: str, parts: Iterable[str]) -> str:
-    """A whole page of these parts, empty ones left out; it asks nothing of any server."""
-    style = files("semrecall.report").joinpath("page.css").read_text(encoding="utf-8")
+    """A whole page of these parts, empty ones left out; it asks nothing of any server.
+
+    The part CONTENTS becomes links to every heading of the second level.
+    """
     body = "\n".join(part for part in parts if part)
+    if CONTENTS in body:
+        body = _with_contents(body)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n"
+        f"<title>{escape(title)}</title>\n<style>\n{style()}</style>\n</head>\n"
         f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
     )
+
+
+def style() -> str:
+    """The style sheet of every page."""
+    return files("semrecall.report").joinpath("page.css").read_text(encoding="utf-8")
+
+
+def under(title: str, about: str, parts: Iterable[str]) -> list[str]:
+    """Parts of another page under one heading: their own headings go down a level."""
+    body = "\n".join(part for part in parts if part)
+    lowered = re.sub(r"<(/?)h([23])>", lambda m: f"<{m[1]}h{int(m[2]) + 1}>", body)
+    said = f"<p>{escape(about)}</p>" if about else ""
+    return [f"<h2>{escape(title)}</h2>{said}", lowered] if body else []
+
+
+def by_text(texts: Mapping[Any, str] | None) -> dict[str, str]:
+    """Texts by id as text, because "7" and 7 are the same id."""
+    return {} if texts is None else {str(key): str(value) for key, value in texts.items()}
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, names: int = 1) -> str:
@@ -30,9 +58,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, names: int = 1
 
     Rows that follow each other with the same first name share it.
     """
-    head = "".join(
-        f'<th scope="col"{kind(c < names)}>{escape(h)}</th>' for c, h in enumerate(heads)
-    )
+    head = "".join(heading(h, is_text=c < names) for c, h in enumerate(heads))
     lines = []
     for r, row in enumerate(rows):
         first = r == 0 or names == 1 or rows[r - 1][0] != row[0]
@@ -51,6 +77,11 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, names: int = 1
     )
 
 
+def heading(text: str, *, is_text: bool = False) -> str:
+    """The heading of a column; one without a name is no heading."""
+    return f'<th scope="col"{kind(is_text)}>{escape(text)}</th>' if text else "<td></td>"
+
+
 def kind(is_text: bool) -> str:
     """The class of a cell, as an attribute: texts stand to the left."""
     return ' class="text"' if is_text else ""
@@ -62,11 +93,26 @@ def figure(caption: str, small: str, chart: str) -> str:
     return f"<figure><figcaption>{escape(caption)}{below}</figcaption>{chart}</figure>"
 
 
-def cut(text: str) -> str:
+def cut(text: str, longest: int = _LONGEST) -> str:
     """A text on one line, with an ellipsis where it is long."""
-    text = one_line(text)
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1].rstrip() + "…"
+    text = one_line(text[: 8 * longest])
+    return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
 
 
 def _cell(text: str, is_name: bool) -> str:
     return f'<th scope="row">{escape(text)}</th>' if is_name else f"<td>{escape(text)}</td>"
+
+
+def _with_contents(body: str) -> str:
+    """Headings of the second level get ids, and links to them stand where CONTENTS was."""
+    links: list[str] = []
+
+    def numbered(found: re.Match[str]) -> str:
+        name = re.sub(r"[^a-z0-9]+", "-", unescape(found[1]).lower()).strip("-")
+        name = f"part-{len(links) + 1}-{name}".rstrip("-")
+        links.append(f'<li><a href="#{name}">{found[1]}</a></li>')
+        return f'<h2 id="{name}">{found[1]}</h2>'
+
+    body = re.sub(r"<h2>(.*?)</h2>", numbered, body)
+    nav = f'<nav aria-label="Contents"><ol>{"".join(links)}</ol></nav>'
+    return body.replace(CONTENTS, nav, 1)

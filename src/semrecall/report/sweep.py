@@ -15,9 +15,10 @@ from semrecall.tuning.text import cost_number, interval_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from semrecall.tuning.saved_sweep import SavedSweep
     from semrecall.tuning.sweeping import Row, Sweep
 
-__all__ = ["sweep_page", "write_sweep"]
+__all__ = ["sweep_page", "sweep_parts", "write_sweep"]
 
 #: A chart has so many lines at most.
 _LINES = 4
@@ -43,17 +44,24 @@ def sweep_page(sweep: Sweep, *, command: str | None = None, title: str | None = 
     parts = [
         f"<h1>{escape(answer)}</h1>",
         f'<p class="quiet">{escape(f"{queries} · cost: {sweep.objective.about}")}</p>',
-        _by_system(sweep),
-        _by_measure(sweep),
-        *(_by_group(sweep, column) for column in sweep.slices),
-        _table(sweep, None),
-        *(_table(sweep, column) for column in sweep.slices),
+        *sweep_parts(sweep),
         _making(command),
     ]
     return page(answer, parts)
 
 
-def _title(sweep: Sweep) -> str:
+def sweep_parts(sweep: Sweep | SavedSweep) -> list[str]:
+    """The curves and tables, to stand on any page."""
+    return [
+        _by_system(sweep),
+        _by_measure(sweep),
+        *(_by_group(sweep, column) for column in sweep.slices),
+        _table(sweep, None),
+        *(_table(sweep, column) for column in sweep.slices),
+    ]
+
+
+def _title(sweep: Sweep | SavedSweep) -> str:
     systems = ", ".join(shortened(name, 40) for name in sweep.curves)
     return f"Quality against {sweep.objective.name}: {systems}"
 
@@ -76,7 +84,7 @@ def _of(rows: Sequence[Row], system: str) -> list[Row]:
     return [row for row in rows if row.setting.system == system]
 
 
-def _by_system(sweep: Sweep) -> str:
+def _by_system(sweep: Sweep | SavedSweep) -> str:
     """The measures of one system on one axis: the shape of the paper's Figure 5."""
     rows, charts = sweep.rows(), []
     for system in sweep.curves:
@@ -89,7 +97,7 @@ def _by_system(sweep: Sweep) -> str:
     )
 
 
-def _by_measure(sweep: Sweep) -> str:
+def _by_measure(sweep: Sweep | SavedSweep) -> str:
     if len(sweep.curves) < 2:
         return ""
     rows, charts = sweep.rows(), []
@@ -106,7 +114,7 @@ def _by_measure(sweep: Sweep) -> str:
     return f'<h2>The systems side by side</h2><div class="charts">{"".join(charts)}</div>'
 
 
-def _by_group(sweep: Sweep, column: str) -> str:
+def _by_group(sweep: Sweep | SavedSweep, column: str) -> str:
     """Each measure along the groups, one line for each of some settings."""
     part, rows, charts = sweep.slices[column], sweep.rows(column), []
     for system in sweep.curves:
@@ -136,7 +144,7 @@ def _by_group(sweep: Sweep, column: str) -> str:
     return f'<h2>By {escape(column + about)}</h2><div class="charts">{"".join(charts)}</div>'
 
 
-def _table(sweep: Sweep, column: str | None) -> str:
+def _table(sweep: Sweep | SavedSweep, column: str | None) -> str:
     names = [str(m) for m in sweep.measures]
     heads = ["system", "setting", *([column, "queries"] if column else [])]
     for name in names:

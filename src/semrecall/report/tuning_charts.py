@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from semrecall.report.charts import GRID, INK, MUTED, SERIES, SURFACE, canvas, chart, svg
+from semrecall.report.figures import Data
 
 __all__ = ["Mark", "curves", "front", "levels"]
 
@@ -53,7 +54,8 @@ def front(
         )  # fmt: skip
     _cost_axis(axes, [m.x for m in (*unbeaten, *others)], label)
     axes.grid(axis="y", color=GRID, linewidth=0.7)
-    return svg(figure, title, about)
+    kinds = (("front", unbeaten), ("tried", others), ("chosen", [chosen] if chosen else []))
+    return svg(figure, title, about, _data(kinds, label))
 
 
 @chart
@@ -78,7 +80,7 @@ def curves(title: str, about: str, series: Sequence[tuple[str, Sequence[Mark]]],
     _cost_axis(axes, [m.x for _, marks in series for m in marks], label)
     axes.grid(axis="y", color=GRID, linewidth=0.7)
     _legend(figure)
-    return svg(figure, title, about)
+    return svg(figure, title, about, _data(series, label))
 
 
 @chart
@@ -106,7 +108,14 @@ def levels(
     axes.set_xlabel(label, color=INK)
     axes.grid(axis="y", color=GRID, linewidth=0.7)
     _legend(figure)
-    return svg(figure, title, about)
+    heads, rows = _data(series, label)
+    named = [(name, groups[int(x)], *rest) for name, x, *rest in rows]
+    return svg(figure, title, about, (heads, named))
+
+
+def _data(series: Sequence[tuple[str, Sequence[Mark]]], label: str) -> Data:
+    rows = [(name, m.x, m.mean, m.low, m.high) for name, marks in series for m in marks]
+    return ("series", label, "mean", "low", "high"), rows
 
 
 def _points(axes: Any, marks: Sequence[Mark], color: str, marker: str) -> None:

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING
 from semrecall.formats import writing
 from semrecall.report.charts import GRID, INK, MUTED, SERIES, canvas, chart, svg
 from semrecall.report.parts import cut, figure, page, table
-from semrecall.text import plural, share
+from semrecall.text import one_line, plural, share
+from semrecall.waterfall import EXACT
 from semrecall.waterfall.text import HEADS, about, headline, opening, remarks, step_rows
 
 if TYPE_CHECKING:
     from semrecall.waterfall import LostQuery, Step, Waterfall
 
-__all__ = ["falls", "waterfall_page", "waterfall_parts", "write_waterfall"]
+__all__ = [
+    "falls", "picture", "waterfall_page", "waterfall_parts", "waterfall_remarks", "write_waterfall",
+]  # fmt: skip
 
 #: So many queries are shown behind each loss, and so many documents of each.
 _LISTED, _DOCUMENTS = 50, 10
@@ -48,15 +51,14 @@ def waterfall_page(
 
 def waterfall_parts(found: Waterfall) -> list[str]:
     """The picture, tables and queries, to stand on any page."""
-    parts = [_picture(found)]
+    parts = [picture(found)]
     for column in found.slices:
         groups = [
             (group, *row) for group, steps in found.by(column).items() for row in step_rows(steps)
         ]
         heads = (column, *HEADS)
         parts.append(f"<h2>By {escape(column)}</h2>{table(heads, groups, names=2)}")
-    items = "".join(f"<li>{escape(line)}</li>" for line in remarks(found))
-    parts.append(f"<h3>To know before using these numbers</h3><ul>{items}</ul>")
+    parts.append(waterfall_remarks(found))
     for stage in found.stages:
         if stage.lost.any():
             parts.append(_behind(found, stage.name, lucky=False))
@@ -65,13 +67,26 @@ def waterfall_parts(found: Waterfall) -> list[str]:
     return parts
 
 
-def _picture(found: Waterfall) -> str:
+def waterfall_remarks(found: Waterfall) -> str:
+    """What to know of a waterfall, as a list."""
+    lines = remarks(found)
+    if found.stages[0].name == EXACT and not found.steps[0].documents:
+        lines.insert(
+            0, "nothing is lost by the embedding model, as far as is known: no relevant document "
+            "is judged that is not among the exact neighbours; judge others to see what it loses",
+        )  # fmt: skip
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return f"<h3>To know before using these numbers</h3><ul>{items}</ul>"
+
+
+def picture(found: Waterfall, of: str = "") -> str:
+    """The picture and the table of the stages; of: whose it is, where there are several."""
     steps = found.steps
     said = "; ".join(f"{about(s.name)} loses {share(s.lost)}" for s in steps)
     drawing = figure(
-        "Where relevant documents are lost",
+        one_line(of) or "From all relevant documents known to those that are kept",
         "share of a query's relevant documents, mean over queries; thin lines are intervals",
-        falls("Waterfall", f"Of all relevant documents known {said}.", steps),
+        falls(f"Waterfall {of}".strip(), f"Of all relevant documents known {said}.", steps),
     )
     return f'<div class="charts">{drawing}</div>{table(HEADS, step_rows(steps))}'
 
@@ -103,7 +118,12 @@ def falls(title: str, said: str, steps: Sequence[Step]) -> str:
     axes.set_yticks([])
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.grid(axis="x", color=GRID, linewidth=0.7)
-    return svg(drawn, title, said)
+    rows = [
+        (s.name, s.lost, s.low, s.high, s.documents, s.left, s.lucky, s.lucky_documents)
+        for s in steps
+    ]
+    heads = ("stage", "lost", "low", "high", "documents", "left", "lucky", "lucky documents")
+    return svg(drawn, title, said, (heads, rows))
 
 
 def _behind(found: Waterfall, name: str, *, lucky: bool) -> str:

@@ -1,0 +1,75 @@
+"""The tables of a result: all queries, groups, and what to know before using the numbers."""
+
+from __future__ import annotations
+
+import math
+from html import escape
+from typing import TYPE_CHECKING
+
+from semrecall.evaluate.table import count_lines, left_out_lines, note_lines
+from semrecall.report.parts import table
+from semrecall.text import number, one_line, share
+
+if TYPE_CHECKING:
+    from semrecall.evaluate import Result, Slice, Summary
+
+__all__ = ["remarks", "slice_table", "summary"]
+
+
+def _figures(row: Summary) -> list[str]:
+    interval = "-" if math.isnan(row.low) else f"{number(row.low)} to {number(row.high)}"
+    shares = [share(row.at_one), share(row.at_zero)]
+    spread = [number(v, 3) for v in (row.sd, row.median, row.p10, row.p5, row.p1)]
+    left_out = f"{sum(row.left_out.values()):,}"
+    return [number(row.mean), interval, *spread, *shares, f"{row.n:,}", left_out]
+
+
+def _heads(result: Result) -> list[str]:
+    interval = f"{result.confidence * 100:.4g}% interval"
+    spread = ["sd", "median", "p10", "p5", "p1", "at 1", "at 0"]
+    return ["mean", interval, *spread, "queries", "left out"]
+
+
+def summary(result: Result) -> str:
+    """Every measure over all queries, with what the measures mean."""
+    several = len(result.runs) > 1
+    rows = [
+        [row.measure, *([one_line(row.run)] if several else []), *_figures(row)]
+        for row in result.summary()
+    ]
+    heads = ["measure", *(["run"] if several else []), *_heads(result)]
+    meanings = "".join(
+        f"<li><code>{escape(str(m))}</code>: {escape(m.about)}</li>" for m in result.measures
+    )
+    return (
+        f"<h2>Summary</h2>{table(heads, rows, names=1 + several)}"
+        f"<details><summary>What the measures mean</summary><ul>{meanings}</ul></details>"
+    )
+
+
+def remarks(result: Result) -> str:
+    """What a reader should know of the numbers, as a list."""
+    notes = [line.removeprefix("note: ") for line in note_lines(result)]
+    lines = [*left_out_lines(result), *count_lines(result), *notes]
+    lines += [
+        f"{row.measure} of {row.run}, pooled over queries because their sizes differ: "
+        f"{number(row.micro)}"
+        for row in result.summary()
+        if row.micro is not None
+    ]
+    if not lines:
+        return "<p>No query was left out, and no result is missing or repeated.</p>"
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return f"<h3>To know before using these numbers</h3><ul>{items}</ul>"
+
+
+def slice_table(result: Result, part: Slice) -> str:
+    """Every measure over each group of a slice."""
+    several = len(result.runs) > 1
+    rows = [
+        [row.measure, row.group, *([one_line(row.run)] if several else []), *_figures(row)]
+        for row in result.summary(by=part.column)
+    ]
+    heads = ["measure", part.column, *(["run"] if several else []), *_heads(result)]
+    about = f", the {part.about}" if part.about else ""
+    return f"<h2>By {escape(part.column + about)}</h2>{table(heads, rows, names=2 + several)}"
