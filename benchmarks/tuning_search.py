@@ -226,7 +226,8 @@ def main() -> None:
         "it draws build knobs, too. *AutoTune*: faiss's own, with the same number of searches; it",
         "knows search knobs only, and goes by time.",
         "",
-        "The last space has ten builds in its grid; the tuner may make twelve, as it does by default.",
+        "The last space has ten builds in its grid; the tuner may make twelve, as it does by "
+        "default.",
         "",
         "| " + " | ".join(head) + " |",
         "|" + "---|" * len(head),

@@ -14,7 +14,9 @@ from tuned_system import Shells
 import semrecall as sr
 from semrecall.errors import InputError, MeasureError, SemrecallWarning, Stopped, SystemFault
 from semrecall.splits import Split
+from semrecall.systems.base import Knob
 from semrecall.tuning import Evaluator, Setting, objective
+from semrecall.tuning.ranges import ranges_of
 from semrecall.tuning.vizier import PYTHON, Vizier
 
 K = 10
@@ -250,6 +252,40 @@ def test_a_knob_that_is_ignored_is_refused_with_the_likely_reason():
         tune(built(ignores=True, exact=True))
     assert error.value.hint is not None
     assert "says itself that it compares every vector, whatever visit is" in error.value.hint
+
+
+def test_settings_that_do_the_same_at_the_low_end_are_no_reason_to_refuse():
+    """As of a candidate list below k: what is higher has to be tried first."""
+
+    class Stepped(Shells):
+        def _visited(self, queries, visit):
+            return super()._visited(queries, max(20, visit))
+
+    system, tops = Stepped().build(BASE, "l2", noise=0), 0
+    for seed in range(8):
+        found = tune(system, searcher="random", trials=2, seed=seed)
+        tried = sorted(value for t in found.trials for _, value in t.setting.search)
+        if tried[1] <= 20:
+            assert tried[2:] == [100]
+            assert found.verdict == "met"
+            tops += 1
+    assert tops
+
+
+def test_a_knob_that_cannot_act_below_k_is_tuned_from_there():
+    knobs = (Knob("ef", "search", 1, 64, None, "candidates (at least k)", "log", from_k=True),)
+
+    class Graph(Shells):
+        knobs = ()
+
+    Graph.knobs = knobs
+    (one,) = ranges_of(Graph(), "search", None, 10)
+    assert (one.low, one.high) == (10, 64)
+    (one,) = ranges_of(Graph(), "search", {"ef": ()}, 10)
+    assert one.low == 10
+    (one,) = ranges_of(Graph(), "search", {"ef": (2, 20)}, 10)
+    assert one.low == 2
+    assert ranges_of(Graph(), "search", None, 100) == []
 
 
 def test_a_system_without_knobs_has_nothing_to_tune():

@@ -101,13 +101,14 @@ def command(
     from semrecall.benchmark import codes_truth, search
     from semrecall.errors import InputError
     from semrecall.formats import write
+    from semrecall.systems import open_in
 
     grid = list(_grid(settings))
     _check_files(files, grid)
     if rescore and files["base"] is None:
         raise InputError("--rescore needs the base vectors", hint="give --base FILE")
     with ExitStack() as own:
-        opened = _opened(spec, space)
+        opened = open_in(spec, space)
         own.callback(opened.close)
         asked = _asked(files, opened)
         base = _base(files)
@@ -267,21 +268,6 @@ def _check_pattern(
             f"{option} {pattern!r} is one file for several values of {lacking[0]}",
             hint=f"name the knob in it, e.g. run-{{{lacking[0]}}}.parquet",
         )
-
-
-def _opened(spec: str, space: str | None) -> System:
-    """The system; one that is ready as it is learns its space from --space."""
-    from semrecall.registry import load_system
-    from semrecall.systems import open_system, parse_spec
-
-    name, options = parse_spec(spec)
-    ready = (
-        options.keys() & {"function", "index", "run", "url"}
-        and "space" in load_system(name).options
-    )
-    return open_system(
-        spec, **({"space": space} if ready and space and "space" not in options else {})
-    )
 
 
 def _base(files: dict[str, str | None]) -> Vectors | None:

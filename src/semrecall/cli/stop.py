@@ -9,7 +9,7 @@ import click
 from semrecall.cli.outputs import OutputPath, WritingCommand
 from semrecall.cli.sources import FILE
 from semrecall.cli.tables import format_option
-from semrecall.cli.tune import inputs_of, progress, system_of, system_options
+from semrecall.cli.tune import inputs_of, progress, system_options
 
 if TYPE_CHECKING:
     from semrecall.stopping import Stopping
@@ -61,12 +61,13 @@ def command(ctx: click.Context, /, spec: str, **given: Any) -> None:
     from semrecall.errors import InputError
     from semrecall.splits import read_split
     from semrecall.stopping import learn_stopping
+    from semrecall.systems import open_in
 
     inputs = inputs_of(given)
     if inputs.pop("filters", None):
         raise InputError("searches in rounds take no filters", hint="--ignore-filters")
     inputs.pop("texts", None)
-    with closing(system_of(spec, given["space"])) as system:
+    with closing(open_in(spec, given["space"])) as system:
         found = learn_stopping(
             system,
             split=read_split(given["split"]) if given["split"] else None,

@@ -13,7 +13,6 @@ from semrecall.cli.sources import BASE, FILE
 from semrecall.cli.tables import format_option
 
 if TYPE_CHECKING:
-    from semrecall.systems import System
     from semrecall.tuning import Tuning
 
 __all__ = [
@@ -22,7 +21,6 @@ __all__ = [
     "inputs_of",
     "progress",
     "ranges",
-    "system_of",
     "system_options",
 ]
 
@@ -209,16 +207,6 @@ def _inputs(given: dict[str, Any]) -> dict[str, Any]:
         import_extra("matplotlib", "report", "an HTML page")
     split = read_split(given["split"]) if given["split"] else None
     return {**inputs_of(given), "split": split}
-
-
-def system_of(spec: str, space: str | None) -> System:
-    """The system of a spec; one that is ready as it is learns its space."""
-    from semrecall.systems import open_system, parse_spec
-
-    _, options = parse_spec(spec)
-    ready = "index" in options or "run" in options
-    asked = ready and space and "space" not in options
-    return open_system(spec, **({"space": space} if asked else {}))
 
 
 def inputs_of(given: dict[str, Any]) -> dict[str, Any]:

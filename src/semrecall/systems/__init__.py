@@ -1,7 +1,7 @@
 """Search systems: one protocol, an adapter each, opened by name."""
 
 from semrecall.systems.base import Counters, Knob, Stage, System
-from semrecall.systems.spec import base_vectors, is_spec, open_system, parse_spec
+from semrecall.systems.spec import base_vectors, is_spec, open_in, open_system, parse_spec
 
 __all__ = [
     "Counters",
@@ -10,6 +10,7 @@ __all__ = [
     "System",
     "base_vectors",
     "is_spec",
+    "open_in",
     "open_system",
     "parse_spec",
 ]

@@ -46,6 +46,7 @@ class Knob:
     default: what it is when nobody turns it; None where that depends on the data.
     scale: how values between low and high are best spread, for sweeps and tuning.
     whole: whether only whole numbers make sense.
+    from_k: whether a value below k, the number of results, does what k does.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Knob:
     about: str
     scale: Literal["linear", "log"] = "linear"
     whole: bool = True
+    from_k: bool = False
 
     def check(self, value: Any) -> float:
         """The value as a number this knob can have; InputError when it cannot."""

@@ -107,7 +107,7 @@ class ChromaSystem(CollectionSystem):
         about = _EF_SEARCH + "; another one is searched in a copy of the files"
         return (
             *_BUILD_KNOBS,
-            Knob("ef_search", "search", 1, max(kept, 65_536), kept, about, "log"),
+            Knob("ef_search", "search", 1, max(kept, 65_536), kept, about, "log", from_k=True),
         )
 
     @property

@@ -40,7 +40,14 @@ _BUILD = (
     Knob("ef_construction", "build", 1, 3200, 100, "candidates when building", "log"),
 )
 _CANDIDATES = Knob(
-    "num_candidates", "search", 1, 10_000, None, "candidates of each shard; at least k", "log"
+    "num_candidates",
+    "search",
+    1,
+    10_000,
+    None,
+    "candidates of each shard; at least k",
+    "log",
+    from_k=True,
 )
 _OVERSAMPLE = Knob(
     "oversample", "search", 1, 10, None, "candidates scored again, in k", whole=False

@@ -138,11 +138,11 @@ def _dials_of(layer: Any) -> list[Dial]:
         return [_dial("k_factor", layer, "k_factor", 1, many, about, whole=False)]
     if isinstance(layer, faiss.IndexHNSW):
         about = "length of the candidate list (at least k)"
-        return [_dial("efSearch", layer.hnsw, "efSearch", 1, many, about)]
+        return [_dial("efSearch", layer.hnsw, "efSearch", 1, many, about, from_k=True)]
     if isinstance(layer, faiss.IndexNSG):
         about = "length of the candidate list (at least k)"
         # faiss fills a longer list than there are vectors for ever.
-        return [_dial("search_L", layer.nsg, "search_L", 1, layer.ntotal, about)]
+        return [_dial("search_L", layer.nsg, "search_L", 1, layer.ntotal, about, from_k=True)]
     if not isinstance(layer, faiss.IndexIVF):
         return []
     found = [_dial("nprobe", layer, "nprobe", 1, layer.nlist, "lists visited per query")]

@@ -91,7 +91,7 @@ class HnswlibSystem(InProcessSystem):
         stands = int(self._index.ef)
         about = "length of the candidate list (at least k)"
         high = max(self._size, 4096, stands)
-        return (Knob("ef", "search", 1, high, stands, about, scale="log"),)
+        return (Knob("ef", "search", 1, high, stands, about, "log", from_k=True),)
 
     def _fill(
         self, blocks: Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]], **knobs: Any

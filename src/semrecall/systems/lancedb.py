@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -59,7 +60,7 @@ _EF_CONSTRUCTION = Knob(
 )
 _NPROBES = Knob("nprobes", "search", 1, 65_536, None, "lists visited", "log")
 _EF = Knob("ef", "search", 1, 65_536, None, "length of the candidate list; at least k is sent",
-           "log")  # fmt: skip
+           "log", from_k=True)  # fmt: skip
 _REFINE = Knob("refine_factor", "search", 1, 1000, None,
                "candidates per result that are scored again by their vectors", "log")  # fmt: skip
 
@@ -125,7 +126,11 @@ class LancedbSystem(CollectionSystem):
         build = tuple(knob for knob in _INDEXES[self.index][1] if knob.kind == "build")
         facts = self._facts()
         there = () if facts is None else _INDEXES[facts.index][1]
-        return build + tuple(knob for knob in there if knob.kind == "search")
+        search = [knob for knob in there if knob.kind == "search"]
+        lists = None if facts is None else facts.details.get("partitions")
+        if lists is not None:
+            search = [replace(k, high=max(1, lists)) if k == _NPROBES else k for k in search]
+        return build + tuple(search)
 
     @property
     def _place(self) -> str:
@@ -176,8 +181,11 @@ class LancedbSystem(CollectionSystem):
             index = next((i for i in table.list_indices() if i.columns == [column]), None)
             stats = None if index is None else table.index_stats(index.name)
             rows = table.count_rows(f"{column} IS NOT NULL")
+            lists = None if index is None else _partitions(table, column, dimension, stats)
         kind = "NONE" if stats is None else one_of(stats.index_type, tuple(_INDEXES), "its index")
         details = {} if index is None else _plain(index.index_details)
+        if lists is not None:
+            details = {**details, "partitions": lists}
         unindexed = rows if stats is None else int(stats.num_unindexed_rows)
         if unindexed and stats is not None:
             warnings.warn(
@@ -467,6 +475,15 @@ def _by_query(told: Any, key: str, n: int) -> Iterator[tuple[int, list[Any], NDA
     for row in np.unique(rows):
         at = np.flatnonzero(rows == row)
         yield int(row), [ids[i] for i in at], distances[at]
+
+
+def _partitions(table: Any, column: str, dimension: int, stats: Any) -> int | None:
+    """How many lists an index has, which nothing but a plan tells; None where it does not."""
+    asked = table.search(np.ones(dimension, dtype=np.float32), vector_column_name=column)
+    plan = asked.distance_type(str(stats.distance_type).lower()).nprobes(1).limit(1).analyze_plan()
+    # Only of one index, and below 1,000, is the number whole.
+    ranked = re.findall(r"partitions_ranked=(\d+)[,\]]", plan)
+    return int(ranked[0]) if len(ranked) == 1 else None
 
 
 def _told(plan: str) -> tuple[float, float, float]:

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -54,11 +55,18 @@ _EF_CONSTRUCTION = Knob(
 _NLIST = Knob("nlist", "build", 1, 65_536, 128, "lists", "log")
 _PARTS = Knob("m", "build", 1, 65_536, 8, "parts of a vector, one code each; divides it", "log")
 _LENGTH = "length of the candidate list; at least k is sent"
-_EF = Knob("ef", "search", 1, 32_768, None, _LENGTH, "log")
-_SEARCH_LIST = Knob("search_list", "search", 1, 65_535, None, _LENGTH, "log")
+_EF = Knob("ef", "search", 1, 32_768, None, _LENGTH, "log", from_k=True)
+_SEARCH_LIST = Knob("search_list", "search", 1, 65_535, None, _LENGTH, "log", from_k=True)
 _NPROBE = Knob("nprobe", "search", 1, 65_536, None, "lists visited", "log")
 _REORDER = Knob(
-    "reorder_k", "search", 1, _MOST, None, "candidates scored again; at least k is sent", "log"
+    "reorder_k",
+    "search",
+    1,
+    _MOST,
+    None,
+    "candidates scored again; at least k is sent",
+    "log",
+    from_k=True,
 )
 #: Settings that Milvus wants to be k or more.
 _AT_LEAST_K = ("ef", "search_list", "reorder_k")
@@ -136,7 +144,11 @@ class MilvusSystem(CollectionSystem):
         build = tuple(knob for knob in _INDEXES[self.index] if knob.kind == "build")
         facts = self._facts()
         there = () if facts is None else _INDEXES.get(facts.index, ())
-        return build + tuple(knob for knob in there if knob.kind == "search")
+        search = [knob for knob in there if knob.kind == "search"]
+        lists = None if facts is None else facts.details.get("nlist")
+        if lists is not None:
+            search = [replace(k, high=int(lists)) if k == _NPROBE else k for k in search]
+        return build + tuple(search)
 
     @property
     def _place(self) -> str:

@@ -53,7 +53,10 @@ _BUILD_KNOBS = (
     Knob("segments", "build", 1, 64, None, "segments aimed at, each with a graph of its own",
          "log"),
 )  # fmt: skip
-_HNSW_EF = Knob("hnsw_ef", "search", 1, 65_536, None, "length of the candidate list", "log")
+_HNSW_EF = Knob(
+    "hnsw_ef", "search", 1, 65_536, None, "length of the candidate list (at least k)", "log",
+    from_k=True,
+)  # fmt: skip
 #: Quantisation of a new collection, as qdrant-client has it.
 _CODES = {
     "scalar": "models.ScalarQuantization(scalar=models.ScalarQuantizationConfig("

@@ -166,7 +166,7 @@ class ScannSystem(InProcessSystem):
             knobs.append(
                 Knob(
                     "pre_reorder_num_neighbors", "search", 1, high, shape.reordered, about,
-                    scale="log",
+                    scale="log", from_k=True,
                 )
             )  # fmt: skip
         return tuple(knobs)

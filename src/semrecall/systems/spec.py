@@ -16,7 +16,7 @@ from semrecall.formats import read_vectors
 from semrecall.registry import did_you_mean, load_system, split_spec, system_entries
 from semrecall.systems.base import System
 
-__all__ = ["base_vectors", "is_spec", "open_system", "parse_spec"]
+__all__ = ["base_vectors", "is_spec", "open_in", "open_system", "parse_spec"]
 
 
 def open_system(spec: str, **options: Any) -> System:
@@ -46,6 +46,17 @@ def open_system(spec: str, **options: Any) -> System:
         raise InputError(f"{name!r} is a {kind.__name__}; expected a semrecall.systems.System")
     system.spec = spec
     return system
+
+
+def open_in(spec: str, space: Any = None) -> System:
+    """The system a spec asks for; one that is searched as it is learns its space from here.
+
+    space: of the scores, where the system does not know it itself and the spec does not say it.
+    """
+    name, options = parse_spec(spec)
+    ready = options.keys() & {"function", "index", "path", "run", "url"}
+    learns = ready and "space" not in options and "space" in load_system(name).options
+    return open_system(spec, **({"space": space} if learns and space is not None else {}))
 
 
 def parse_spec(spec: str) -> tuple[str, dict[str, str]]:

@@ -100,7 +100,7 @@ class UsearchSystem(InProcessSystem):
         stands = int(self._index.expansion_search)
         about = "length of the candidate list (at least k)"
         high = max(self._size, 4096, stands)
-        return (Knob("expansion_search", "search", 1, high, stands, about, scale="log"),)
+        return (Knob("expansion_search", "search", 1, high, stands, about, "log", from_k=True),)
 
     @property
     def _quantised(self) -> bool:

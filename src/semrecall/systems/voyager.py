@@ -99,7 +99,7 @@ class VoyagerSystem(InProcessSystem):
         stands = int(self._index.ef)
         about = "length of the candidate list (at least k)"
         high = max(self._size, 4096, stands)
-        return (Knob("ef", "search", 1, high, stands, about, scale="log"),)
+        return (Knob("ef", "search", 1, high, stands, about, "log", from_k=True),)
 
     @property
     def _quantised(self) -> bool:

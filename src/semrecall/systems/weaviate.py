@@ -43,7 +43,9 @@ _BUILD = (
     Knob("max_connections", "build", 2, 512, 32, "links of each vector", "log"),
     Knob("ef_construction", "build", 1, 10_000, 128, "candidates when building", "log"),
 )
-_EF = Knob("ef", "search", 1, 10_000, None, "candidates when searching", "log")
+_EF = Knob(
+    "ef", "search", 1, 10_000, None, "candidates when searching (at least k)", "log", from_k=True
+)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 

@@ -129,8 +129,9 @@ def branches_of(
     systems: Mapping[str, System],
     search: Mapping[str, Any] | None,
     build: Mapping[str, Any] | None,
+    k: int = 1,
 ) -> tuple[Branch, ...]:
-    """What is tuned of each system; InputError where that is nothing.
+    """What is tuned of each system; InputError where that is nothing. k: results per query.
 
     search: ranges by name; without them, all search knobs on a logarithmic scale (those that
     trade quality for cost), or else all. A knob applies to the systems that have it.
@@ -140,7 +141,7 @@ def branches_of(
         names = {knob.name for knob in system.knobs}
         own = _own(search, names, len(systems))
         builds = ranges_of(system, "build", _own(build, names, len(systems)) or {})
-        searches = ranges_of(system, "search", own)
+        searches = ranges_of(system, "search", own, k)
         if own is None:
             searches = [one for one in searches if one.scale == "log"] or searches
         if not (builds or searches):

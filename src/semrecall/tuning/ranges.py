@@ -148,18 +148,22 @@ class Setting:
         return ", ".join(f"{name}={value:g}" for name, value in pairs) or "as it is"
 
 
-def ranges_of(system: System, kind: Kind, given: Mapping[str, Any] | None = None) -> list[Range]:
+def ranges_of(
+    system: System, kind: Kind, given: Mapping[str, Any] | None = None, k: int = 1
+) -> list[Range]:
     """What is tuned of a system: the ranges given, else, for a search, all its search knobs.
 
+    k: results per query: a knob that cannot act below it is tuned from there on, unless given a
+    range of its own.
     given: name -> (low, high), a list of values, one value, or text as `read_range` takes it.
     Raises InputError for a knob that the system lacks, or a value that it cannot have.
     """
     knobs = {knob.name: knob for knob in system.knobs if knob.kind == kind}
     if given is None:
-        found = [_whole_range(knob) for knob in knobs.values()] if kind == "search" else []
+        found = [_whole_range(knob, k) for knob in knobs.values()] if kind == "search" else []
         return [one for one in found if not one.single]
     system.turned(kind, {name: _any_value(value) for name, value in given.items()})
-    return [_range(knobs[name], value) for name, value in given.items()]
+    return [_range(knobs[name], value, k) for name, value in given.items()]
 
 
 def read_range(text: str, option: str = "--search") -> tuple[str, Any]:
@@ -186,8 +190,9 @@ def _number(text: str, whole: str) -> float:
         raise InputError(f"{text.strip()!r} in {whole!r} is not a number") from None
 
 
-def _whole_range(knob: Knob) -> Range:
-    return Range(knob.name, knob.kind, knob.low, knob.high, knob.scale, knob.whole)
+def _whole_range(knob: Knob, k: int) -> Range:
+    low = min(max(knob.low, k), knob.high) if knob.from_k else knob.low
+    return Range(knob.name, knob.kind, low, knob.high, knob.scale, knob.whole)
 
 
 def _any_value(given: Any) -> Any:
@@ -202,13 +207,13 @@ def _values(given: Any) -> Sequence[Any]:
     return list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
 
 
-def _range(knob: Knob, given: Any) -> Range:
+def _range(knob: Knob, given: Any, k: int = 1) -> Range:
     if isinstance(given, Range):
         return given
     if isinstance(given, str):
         given = read_range(f"{knob.name}={given}")[1]
     if isinstance(given, tuple) and not given:
-        return _whole_range(knob)
+        return _whole_range(knob, k)
     values = [knob.check(value) for value in _values(given)]
     if isinstance(given, tuple):
         if len(values) != 2 or values[0] > values[1]:

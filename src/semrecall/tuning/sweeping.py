@@ -369,7 +369,9 @@ class _Sweeping:
         if not any(knob.kind == "search" for knob in system.knobs):
             return iter([Setting(name)]), False
         turned = {n: s for n, s in systems.items() if any(k.kind == "search" for k in s.knobs)}
-        branch = next(b for b in branches_of(turned, settings, None) if b.label == name)
+        branch = next(
+            b for b in branches_of(turned, settings, None, self.evaluator.k) if b.label == name
+        )
         if settings is None:
             main = branch.main
             values = main.spread(2 * self.points)

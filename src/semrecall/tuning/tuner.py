@@ -18,7 +18,7 @@ from semrecall.formats import vectors_of
 from semrecall.measures import Measure, NoRelevant, parse_all
 from semrecall.splits import DEV, TEST, Split
 from semrecall.splits import split as divide
-from semrecall.systems import System, open_system, parse_spec
+from semrecall.systems import System, open_in, parse_spec
 from semrecall.text import plural
 from semrecall.tuning.against import baseline_of, savings
 from semrecall.tuning.evaluator import Evaluator, Measured
@@ -105,11 +105,11 @@ def tune(
             samples = {
                 name: _sample(one, base, space, build, looked_at) for name, one in systems.items()
             }
-            branches = branches_of(samples, search, build)
             evaluator = Evaluator(
                 queries, shown, truth=truth, judgments=judgments, base=base, query_ids=query_ids,
                 k=k, filters=filters, texts=texts, no_relevant=no_relevant,
             )  # fmt: skip
+            branches = branches_of(samples, search, build, evaluator.k)
             development, held_out = _parts(evaluator, split, dev, seed)
             trials_kept = Trials(store, _identity(evaluator, systems, base))
             kept.append(trials_kept)
@@ -168,10 +168,8 @@ def _require_room(system: System, build: Mapping[str, Any]) -> None:
 def _opened(spec: str, base: Any, space: str | Space | None) -> System:
     """The system of a spec; a saved index learns its space, and the ids of the base it was of."""
     _, options = parse_spec(spec)
-    saved = "index" in options and "://" not in spec
-    asked = (saved or "run" in options) and space is not None and "space" not in options
-    system = open_system(spec, **({"space": space} if asked else {}))
-    if saved and system.built and base is not None:
+    system = open_in(spec, space)
+    if "index" in options and not system.named and system.built and base is not None:
         return system.build(vectors_of(base), space or system.space)
     return system
 
@@ -255,11 +253,23 @@ class _Tuner:
         for trial in self.race.trials.values():
             by_system.setdefault(trial.setting.system, []).append(trial)
         race = self.race
-        for trials in by_system.values():
+        for label, trials in by_system.items():
+            if len({t.first for t in trials if not t.failed}) == 1:
+                # Perhaps nothing high enough was tried.
+                trials.append(self._highest(label, trials[0].setting))
             require_effect(
                 trials, race.objective, race.target.name,
                 partial(race.system, trials[0].setting), race.again,
             )  # fmt: skip
+
+    def _highest(self, label: str, setting: Setting) -> Trial:
+        """The trial with the main search knob of a system as high as it goes."""
+        branch = next(one for one in self.plan.branches if one.label == label)
+        values = dict(setting.search)
+        if any(not one.single for one in branch.search):
+            values[branch.main.name] = branch.main.high
+        top = Setting(label, setting.build, tuple(values.items()))
+        return self.race.complete(top)
 
     def _best(self) -> Trial:
         """The cheapest trial that meets the target, else the closest one, on all queries."""
