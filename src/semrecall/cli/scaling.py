@@ -56,9 +56,11 @@ def base_given(
 
     named = paths[0] if len(paths) == 1 else sorted(paths, key=natural)
     base = open_base(named, dataset=dataset, ids=ids)
-    for shard in base.shards.files if base.shards is not None and output is not None else ():
+    if base.shards is None or output is None or not os.path.exists(output):
+        return base
+    for shard in base.shards.files:
         path = shard.source.local
-        if path is not None and os.path.exists(output) and os.path.samefile(path, output):
+        if path is not None and os.path.samefile(path, output):
             raise click.UsageError(f"--output would write over {path}, which is a part of the base")
     return base
 
