@@ -123,6 +123,16 @@ def test_one_query_and_many_find_the_same(lists: System) -> None:
     np.testing.assert_array_equal(many, alone)
 
 
+def test_a_list_is_as_long_as_the_candidates_that_are_scored_again() -> None:
+    pytest.importorskip("lancedb")
+    system = open_system("lancedb?index=IVF_HNSW_SQ").build(BASE, "l2")
+    # 10 * 4 = 40 candidates, which LanceDB refuses to take from a list of 10.
+    ids, scores = system.search(QUERIES, 10, ef=10, refine_factor=4)
+    assert ids.shape == (len(QUERIES), 10)
+    assert scores is not None
+    system.close()
+
+
 # -- tables that exist ------------------------------------------------------------------------
 
 
@@ -134,6 +144,8 @@ def test_a_table_is_searched_where_it_is(folder: Path, lists: System) -> None:
     assert lists._database.open_table("lists").version == before
     assert '.distance_type("l2").nprobes(8).limit(k)' in system.snippet({"nprobes": 8})
     assert "config=lancedb.index." in system.build_snippet({"num_partitions": 8})
+    highest = {knob.name: knob.high for knob in system.knobs if knob.kind == "search"}
+    assert highest["nprobes"] == system.describe()["partitions"] < 100
 
 
 def test_another_metric_would_leave_the_index_out_silently(folder: Path, lists: System) -> None:

@@ -381,7 +381,7 @@ class ChromaSystem(CollectionSystem):
         facts = self._held()
         made = {"space": facts.space.name, **knobs}
         return (
-            f'collection = client.create_collection("{facts.name}", '
+            f'collection = client.create_collection("{self._shown}", '
             f'configuration={{"hnsw": {made!r}}})\n'
             "collection.add(ids=ids, embeddings=vectors)"
         )

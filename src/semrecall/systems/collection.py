@@ -46,6 +46,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+#: How names of our own begin.
+OWN = "semrecall_"
 
 
 @dataclass(frozen=True)
@@ -193,6 +195,12 @@ class CollectionSystem(System):
         return self._held().rows
 
     @property
+    def _shown(self) -> str:
+        """What the collection is called in what is pasted: one of our own has no lasting name."""
+        name = self._held().name
+        return "docs" if name.lower().startswith(OWN) else name
+
+    @property
     def _title(self) -> str:
         return self.spec or self.engine
 
@@ -293,7 +301,7 @@ class Session:
 
 def own_name() -> str:
     """A name for a collection that nobody else has."""
-    return f"semrecall_{os.urandom(6).hex()}"
+    return f"{OWN}{os.urandom(6).hex()}"
 
 
 def own_folder() -> Path:

@@ -216,13 +216,13 @@ class IndexSystem(CollectionSystem):
     def snippet(self, settings: Mapping[str, Any]) -> str:
         """The request of a search, for ten results."""
         body = json.dumps(self._query([], 10, None, settings), indent=2)
-        return f"POST /{self._held().name}/_search\n{body.replace('[]', '[...]', 1)}"
+        return f"POST /{self._shown}/_search\n{body.replace('[]', '[...]', 1)}"
 
     def build_snippet(self, knobs: Mapping[str, Any]) -> str:
         """The request that makes such an index."""
         facts = self._held()
         body = self._index(facts.dimension, facts.space, knobs)
-        return f"PUT /{facts.name}\n{json.dumps(body, indent=2)}"
+        return f"PUT /{self._shown}\n{json.dumps(body, indent=2)}"
 
     def _tell(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
         return self._client.json(method, path, body, timeout_seconds=self.build_timeout, **more)

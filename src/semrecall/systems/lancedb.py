@@ -380,8 +380,10 @@ class LancedbSystem(CollectionSystem):
         asked = asked.select([facts.id, "_distance"])
         if text is not None:
             asked = asked.where(text, prefilter=True)
+        # LanceDB refuses a list shorter than the candidates it is to hand on.
+        least = int(np.ceil(k * wanted.get("refine_factor", 1)))
         for name, value in wanted.items():
-            sent = max(value, k) if name == "ef" else value
+            sent = max(value, least) if name == "ef" else value
             asked = getattr(asked, name)(*(() if sent is None else (sent,)))
         return asked
 

@@ -388,7 +388,7 @@ class MilvusSystem(CollectionSystem):
             f'index.add_index("{facts.vector}", index_type="{facts.index}",\n'
             f'                metric_type="{_METRICS[facts.space.name]}", '
             f"params={self._built_with(knobs)!r})\n"
-            f'client.create_index("{facts.name}", index)'
+            f'client.create_index("{self._shown}", index)'
         )
 
     def _link(self, space: Space, knobs: Mapping[str, Any]) -> None:
@@ -533,7 +533,7 @@ class MilvusSystem(CollectionSystem):
         """Python, for pymilvus."""
         facts = self._held()
         return (
-            f'client.search("{facts.name}", data=queries, limit=k, anns_field="{facts.vector}",\n'
+            f'client.search("{self._shown}", data=queries, limit=k, anns_field="{facts.vector}",\n'
             f'              search_params={{"params": {dict(settings)!r}}})'
         )
 

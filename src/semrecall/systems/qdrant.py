@@ -484,7 +484,7 @@ class QdrantSystem(CollectionSystem):
     @property
     def _own_name(self) -> str:
         """What the collection is called in what is pasted; a shard in a folder has no name."""
-        return "docs" if self.path is not None else self._held().name
+        return "docs" if self.path is not None else self._shown
 
 
 def _created(facts: Collection, name: str, quantise: str, knobs: Mapping[str, Any]) -> str:

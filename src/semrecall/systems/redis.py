@@ -176,12 +176,12 @@ class RedisSystem(CollectionSystem):
         """The command of a search."""
         words = {"ef": "EF", "filter_ef": "FILTER-EF"}
         given = "".join(f" {words[name]} {value}" for name, value in settings.items())
-        return f"VSIM {self._held().name} FP32 <vector> WITHSCORES COUNT <k>{given}"
+        return f"VSIM {self._shown} FP32 <vector> WITHSCORES COUNT <k>{given}"
 
     def build_snippet(self, knobs: Mapping[str, Any]) -> str:
         """The command that adds a vector."""
         words = " ".join(map(str, self._added_with(knobs)))
-        return f"VADD {self._held().name} FP32 <vector> <id> {words}"
+        return f"VADD {self._shown} FP32 <vector> <id> {words}"
 
     def _added_with(self, knobs: Mapping[str, Any]) -> list[Any]:
         """What every vector is added with."""

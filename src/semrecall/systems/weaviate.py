@@ -223,7 +223,7 @@ class WeaviateSystem(CollectionSystem):
         if "ef" not in settings:
             return "collection.query.near_vector(vector, limit=k)"
         return (
-            f"client.collections.get({self._held().name!r}).config.update("
+            f"client.collections.get({self._shown!r}).config.update("
             f"vector_config=Reconfigure.Vectors.update("
             f"vector_index_config=Reconfigure.VectorIndex.hnsw(ef={settings['ef']})))"
         )
@@ -231,7 +231,7 @@ class WeaviateSystem(CollectionSystem):
     def build_snippet(self, knobs: Mapping[str, Any]) -> str:
         """The request that makes such a collection."""
         facts = self._held()
-        body = json.dumps(_schema_of(facts.name, facts.space, knobs), indent=2)
+        body = json.dumps(_schema_of(self._shown, facts.space, knobs), indent=2)
         return f"POST /v1/schema\n{body}"
 
     def _tell(self, method: str, path: str, body: Any = None) -> Any:
