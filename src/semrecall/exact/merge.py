@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["flattened", "merged"]
 
+_AT_ONCE = 512  # queries
+
 
 def merged(space: Space, k: int, answers: Sequence[Answer]) -> Answer:
     """The answer over all rows that any of the answers, one or more, are over.
@@ -29,10 +31,7 @@ def merged(space: Space, k: int, answers: Sequence[Answer]) -> Answer:
     order = _Orders(answers) if any(a.order is not None for a in answers) else None
     best = answers[0].best
     for answer in answers[1:]:
-        best = [
-            _both(space, k, a, b, order) if len(b.rows) else a
-            for a, b in zip(best, answer.best, strict=True)
-        ]
+        best = _all_queries(space, k, best, answer.best, order)
     seconds: dict[str, float] = {}
     for answer in answers:
         for part, spent in answer.seconds.items():
@@ -67,7 +66,50 @@ def flattened(
     )
 
 
+def _all_queries(
+    space: Space, k: int, left: list[Best], right: list[Best], order: _Orders | None
+) -> list[Best]:
+    """Two answers as one, query by query."""
+    best = list(left)
+    full = [i for i, both in enumerate(zip(left, right, strict=True)) if _is_full(k, *both)]
+    for low in range(0, len(full), _AT_ONCE):
+        some = full[low : low + _AT_ONCE]
+        merging = _full_rows(space, k, [left[i] for i in some], [right[i] for i in some], order)
+        for i, found in zip(some, merging, strict=True):
+            best[i] = found
+    for i in set(range(len(left))).difference(full):
+        best[i] = _both(space, k, left[i], right[i], order)
+    return best
+
+
+def _is_full(k: int, a: Best, b: Best) -> bool:
+    return len(a.rows) == len(b.rows) == k and not (a.cut or b.cut)
+
+
+def _full_rows(
+    space: Space, k: int, left: list[Best], right: list[Best], order: _Orders | None
+) -> list[Best]:
+    """Queries with k results on both sides, sorted together; those with ties one by one."""
+    rows = np.stack([np.concatenate([a.rows, b.rows]) for a, b in zip(left, right, strict=True)])
+    scores = np.stack(
+        [np.concatenate([a.scores, b.scores]) for a, b in zip(left, right, strict=True)]
+    )
+    key = space.sort_key(scores)
+    # Two sorted halves: a stable sort merges them in one pass.
+    places = np.argsort(key, axis=1, kind="stable")[:, : k + 1]
+    key = np.take_along_axis(key, places, axis=1)
+    tied = (key[:, 1:] == key[:, :-1]).any(axis=1).tolist()
+    rows = np.take_along_axis(rows, places[:, :k], axis=1)
+    scores = np.take_along_axis(scores, places[:, :k], axis=1)
+    return [
+        _both(space, k, a, b, order) if tie else Best(row, score)
+        for a, b, tie, row, score in zip(left, right, tied, rows, scores, strict=True)
+    ]
+
+
 def _both(space: Space, k: int, a: Best, b: Best, order: _Orders | None) -> Best:
+    if len(b.rows) == 0:
+        return a
     best = merge(space, a, b.rows, b.scores, k, most_ties(k), order)
     # `merge` looks after ties that were left out of the first.
     cut = best.cut or (b.cut and bool(best.scores[k - 1] == b.scores[-1]))

@@ -43,7 +43,10 @@ def by_ray(
     ray = import_extra("ray", "ray", "the engine ray")
     with _connected(ray, address):
         cpus = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-        job = replace(job, shards=job.shards.absolute(), threads=1)
+        # The memory is that of a node, whose cores share it.
+        busiest = max((n["Resources"].get("CPU", 1) for n in ray.nodes() if n["Alive"]), default=1)
+        share = max(int(job.memory // max(1, min(busiest, cpus))), 1 << 20)
+        job = replace(job, shards=job.shards.absolute(), memory=share, threads=1)
         todo = tasks_of(job, missing(tally.done, tally.rows), cpus, order)
         with tally.kept(), _plain_faults(ray):
             return _run(ray, job, tally, order, todo, cpus)

@@ -114,7 +114,8 @@ def truth(
     filter: what each query may find: a mask (n,) or (n_queries, n), allowed ids per query
         ({query id: ids} or one list a query), or the path of a file of either.
     memory: bytes for blocks, results and survivors; a quarter of the machine's when None. It
-        bounds what is held at a time, whatever the size of the base.
+        bounds what is held at a time, whatever the size of the base; processes share it, and on a
+        cluster it is that of each node.
     threads: how many cores; all when None.
     progress: called with rows done and rows in all.
     engine: "threads" of this process, "processes" of this machine, or "ray", a cluster at
