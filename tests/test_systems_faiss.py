@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from library_checks import check_a_full_disk
 
 from semrecall.benchmark import build, codes_truth, search
 from semrecall.data import Run, Vectors
@@ -572,6 +573,10 @@ def test_a_saved_index_comes_back_with_its_ids(tmp_path: Path, factory: str, ids
     assert list(tmp_path.iterdir()) == [path]
     # Saving has changed nothing.
     assert (system.search(QUERIES, 1)[0] >= 0).all()
+
+
+def test_a_disk_without_room_is_an_error(tmp_path: Path) -> None:
+    check_a_full_disk(open_system("faiss?factory=Flat").build(BASE, "l2"), tmp_path)
 
 
 @pytest.mark.parametrize("hole", [False, True])

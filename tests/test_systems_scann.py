@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from library_checks import check_scores_by_hand
 
 from semrecall.benchmark import codes_truth, search
 from semrecall.data import Vectors
@@ -44,22 +45,7 @@ def test_every_kind_keeps_the_contract(kind: str, space: str) -> None:
 
 
 def test_scores_are_in_the_natural_unit_by_hand() -> None:
-    base = np.array([[3, 4], [0, 0.5], [-6, -8]], dtype=np.float32)
-    query = np.array([[3, 4]], dtype=np.float32)
-    expected = {
-        # ip: 3*3 + 4*4, 0.5*4, -(18 + 32).
-        "ip": [25, 2, -50],
-        # cosine: the same direction, 4/5, the opposite.
-        "cosine": [1, 0.8, -1],
-        # l2: 0, sqrt(3*3 + 3.5*3.5), sqrt(9*9 + 12*12) = 15; ScaNN says squares.
-        "l2": [0, np.sqrt(21.25), 15],
-    }
-    for name, scores in expected.items():
-        system = open_system("scann?scoring=exact").build(base, name, num_leaves=1)
-        ids, found = system.search(query, 3)
-        assert ids.tolist() == [[0, 1, 2]]
-        assert found is not None
-        np.testing.assert_allclose(found[0], scores, rtol=1e-6, atol=1e-6)
+    check_scores_by_hand("scann?scoring=exact", num_leaves=1)
 
 
 def test_fewer_than_k_are_missing_and_not_row_0() -> None:
@@ -300,7 +286,7 @@ def test_knobs_and_options() -> None:
         ({"scoring": "pq"}, "scoring is 'pq'; expected lut16, lut256, exact"),
         ({"scoring": "exact", "reorder": "int8"}, "leaves nothing to reorder"),
         ({"index": "nowhere"}, "nowhere: no such file"),
-        ({"index": Path(__file__).parent}, "ScaNN cannot read it"),
+        ({"index": Path(__file__).parent}, "is no folder of a saved ScaNN searcher"),
     ):
         with pytest.raises(InputError, match=says):
             open_system("scann", **options)

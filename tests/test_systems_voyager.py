@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from library_checks import check_a_full_disk, check_scores_by_hand
 
 from semrecall.benchmark import codes_truth, search
 from semrecall.data import Vectors
@@ -35,21 +36,11 @@ def test_it_keeps_the_contract(storage: str, space: str) -> None:
 
 
 def test_scores_are_in_the_natural_unit_by_hand() -> None:
-    base = np.array([[3, 4], [0, 0.5], [-6, -8]], dtype=np.float32)
-    query = np.array([[3, 4]], dtype=np.float32)
-    expected = {
-        # ip: 3*3 + 4*4, 0.5*4, -(18 + 32); Voyager says 1 - ip.
-        "ip": [25, 2, -50],
-        # cosine: the same direction, 4/5, the opposite; Voyager says 1 - cos.
-        "cosine": [1, 0.8, -1],
-        # l2: 0, sqrt(3*3 + 3.5*3.5), sqrt(9*9 + 12*12) = 15; Voyager says squares.
-        "l2": [0, np.sqrt(21.25), 15],
-    }
-    for name, scores in expected.items():
-        ids, found = open_system("voyager").build(base, name).search(query, 3)
-        assert ids.tolist() == [[0, 1, 2]]
-        assert found is not None
-        np.testing.assert_allclose(found[0], scores, rtol=1e-6, atol=1e-6)
+    check_scores_by_hand("voyager")
+
+
+def test_a_disk_without_room_is_an_error(tmp_path: Path) -> None:
+    check_a_full_disk(open_system("voyager").build(BASE, "l2"), tmp_path)
 
 
 def test_fixed_point_has_a_range() -> None:
@@ -167,5 +158,5 @@ def test_knobs_and_options() -> None:
         open_system("voyager?storage=int8")
     with pytest.raises(InputError, match="no such file"):
         open_system("voyager?index=none.voy")
-    with pytest.raises(InputError, match="Voyager cannot read this index"):
+    with pytest.raises(InputError, match="voyager cannot read this index"):
         open_system("voyager", index=__file__)

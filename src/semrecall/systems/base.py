@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from semrecall.data import Ids, Vectors
-from semrecall.errors import InputError, SemrecallWarning
+from semrecall.errors import InputError, MismatchError, SemrecallWarning
 from semrecall.registry import did_you_mean
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ __all__ = [
     "Knob",
     "Stage",
     "System",
+    "as_asked",
     "as_compared",
     "searchable",
     "unit",
@@ -301,6 +302,22 @@ class System(ABC):
                     hint=f"{guess}it has: {have or 'none'}",
                 )
         return {name: known[name].check(value) for name, value in given.items()}
+
+
+def as_asked(queries: NDArray[np.float32], k: int, dimension: int, who: str) -> NDArray[np.float32]:
+    """Queries (n, dimension) as contiguous float32.
+
+    who: what is asked, in messages. Raises InputError for k < 1, MismatchError for another shape.
+    """
+    if k < 1:
+        raise InputError(f"k is {k}; expected at least 1")
+    matrix = np.ascontiguousarray(queries, dtype=np.float32)
+    if matrix.ndim != 2 or matrix.shape[1] != dimension:
+        raise MismatchError(
+            f"queries have shape {matrix.shape}; expected (n, {dimension}), as {who} has "
+            f"{dimension} dimensions"
+        )
+    return matrix
 
 
 def searchable(rows: NDArray[Any], space: Space) -> NDArray[np.bool_]:

@@ -20,9 +20,9 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 from semrecall.data import Ids, Vectors
-from semrecall.errors import InputError, MismatchError, SystemFault
+from semrecall.errors import InputError, SystemFault
 from semrecall.registry import did_you_mean, positive
-from semrecall.systems.base import System
+from semrecall.systems.base import System, as_asked
 from semrecall.systems.stored import Pages, flag
 
 if TYPE_CHECKING:
@@ -267,15 +267,7 @@ class CollectionSystem(System):
     def _asked(self, queries: NDArray[np.float32], k: int) -> NDArray[np.float32]:
         """The queries as they are sent; MismatchError for another dimension."""
         facts = self._held()
-        matrix = np.ascontiguousarray(queries, dtype=np.float32)
-        if matrix.ndim != 2 or matrix.shape[1] != facts.dimension:
-            raise MismatchError(
-                f"queries have shape {matrix.shape}; expected (n, {facts.dimension}), as the "
-                f"{self.noun} {facts.name!r} has {facts.dimension} dimensions"
-            )
-        if k < 1:
-            raise InputError(f"k is {k}; expected at least 1")
-        return matrix
+        return as_asked(queries, k, facts.dimension, f"the {self.noun} {facts.name!r}")
 
     def _paged(
         self, ids: NDArray[Any], read: Callable[[], Iterator[tuple[NDArray[Any], NDArray[Any]]]]

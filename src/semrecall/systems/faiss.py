@@ -16,7 +16,7 @@ from semrecall.data import Ids, Vectors
 from semrecall.data.ids import ids as ids_of
 from semrecall.errors import InputError, MismatchError, SystemFault
 from semrecall.space import space as space_of
-from semrecall.systems.base import Counters, Knob, System, as_compared, warn_left_out
+from semrecall.systems.base import Counters, Knob, System, as_asked, as_compared, warn_left_out
 from semrecall.systems.faiss_build import (
     BUILD_KNOBS,
     build_index,
@@ -243,9 +243,7 @@ class FaissSystem(System):
         self, queries: NDArray[np.float32], k: int, **settings: Any
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Ids (n, min(k, ntotal)), -1 or "" where faiss found fewer, and scores."""
-        if k < 1:
-            raise InputError(f"k is {k}; expected at least 1")
-        matrix = self._as_compared(queries)
+        matrix = self._as_compared(queries, k)
         with self._turned_to(settings, k):
             try:
                 raw, labels = self._index.search(matrix, min(k, self._size))
@@ -308,14 +306,9 @@ class FaissSystem(System):
         """Python; `vectors` are the rows, under cosine scaled to length one."""
         return build_lines(str(self.factory), self.dimension, self._space, knobs)
 
-    def _as_compared(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _as_compared(self, queries: NDArray[np.float32], k: int = 1) -> NDArray[np.float32]:
         index = self._held()
-        matrix = np.ascontiguousarray(queries, dtype=np.float32)
-        if matrix.ndim != 2 or matrix.shape[1] != index.d:
-            raise MismatchError(
-                f"queries have shape {matrix.shape}; expected (n, {index.d}), as the index has "
-                f"{index.d} dimensions"
-            )
+        matrix = as_asked(queries, k, index.d, "the faiss index")
         if index.ntotal != self._size:
             raise SystemFault(
                 f"the faiss index holds {index.ntotal:,} vectors now and held {self._size:,} when "

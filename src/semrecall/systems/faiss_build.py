@@ -121,7 +121,10 @@ def write_index(index: Any, path: Path, own: NDArray[np.int64] | None = None) ->
         with writing(path) as scratch:
             faiss.write_index(outer, str(scratch))
     except RuntimeError as error:
-        raise InputError(f"{path}: faiss cannot write the index: {reason(error)}") from error
+        raise InputError(
+            f"{path}: faiss cannot write the index: {reason(error)}",
+            hint="is there room for it on the disk?",
+        ) from error
 
 
 def reason(error: Exception) -> str:

@@ -11,19 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from semrecall.errors import InputError, MismatchError, SemrecallWarning
-from semrecall.formats import writing
+from semrecall.errors import InputError, SemrecallWarning
 from semrecall.registry import import_extra
 from semrecall.space import space as space_of
-from semrecall.systems.base import Counters, Knob, Stage
+from semrecall.systems.base import Counters, Stage
 from semrecall.systems.graph import Graph, read_graph
-from semrecall.systems.inprocess import (
-    InProcessSystem,
-    asked_alone,
-    existing,
-    only_for_saved,
-    readable,
-)
+from semrecall.systems.inprocess import only_for_saved
+from semrecall.systems.linked import GraphSystem, asked_alone, linking, readable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,7 +31,7 @@ _HEADER = struct.Struct("<6Q")
 _FITTING = {"ip": ("ip", "cosine"), "cosine": ("cosine",), "l2": ("l2",)}
 
 
-class HnswlibSystem(InProcessSystem):
+class HnswlibSystem(GraphSystem):
     """A hnswlib index over float32 vectors.
 
     hnswlib raises for a whole batch when one query finds fewer than k: then every query is asked
@@ -50,6 +44,8 @@ class HnswlibSystem(InProcessSystem):
         "ids": "ids of the rows of a saved index, by label",
     }
     library = "hnswlib"
+    build_knobs = linking(("M", 16), ("ef_construction", 200), seed=100)
+    candidates = "ef"
 
     _graph: Graph | None = None
 
@@ -60,38 +56,9 @@ class HnswlibSystem(InProcessSystem):
         if index is None:
             only_for_saved(space, ids)
             return
-        file = None
-        if isinstance(index, str | Path):
-            file, index = str(index), _read(existing(index, "a saved hnswlib index"), space)
-            geometry = space_of(space or "?")
-        else:
-            geometry = space_of(space or index.space)
-            if geometry.name not in _FITTING[index.space]:
-                raise MismatchError(
-                    f"the hnswlib index compares by {index.space}; found space {geometry}"
-                )
+        index, file = self._opened(index, space)
+        geometry = self._fitting(index.space, _FITTING[index.space], space)
         self._take(index, geometry, index.dim, len(_labels(index)), ids, file=file)
-
-    @property
-    def build_knobs(self) -> tuple[Knob, ...]:
-        """Links of a vector, how hard they are looked for, and chance."""
-        return (
-            Knob("M", "build", 2, 512, 16, "links of a vector", scale="log"),
-            Knob(
-                "ef_construction", "build", 1, 65536, 200,
-                "length of the candidate list while linking", scale="log",
-            ),
-            Knob("seed", "build", 0, 2**31 - 1, 100, "seed of the levels"),
-            Knob("threads", "build", 1, 4096, None, "threads; 1 makes a graph repeatable"),
-        )  # fmt: skip
-
-    @property
-    def search_knobs(self) -> tuple[Knob, ...]:
-        """How many candidates a search keeps."""
-        stands = int(self._index.ef)
-        about = "length of the candidate list (at least k)"
-        high = max(self._size, 4096, stands)
-        return (Knob("ef", "search", 1, high, stands, about, "log", from_k=True),)
 
     def _fill(
         self, blocks: Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]], **knobs: Any
@@ -156,11 +123,15 @@ class HnswlibSystem(InProcessSystem):
     def _stored(self, keys: NDArray[np.uint64]) -> NDArray[np.float32]:
         return np.asarray(self._index.get_items(keys), dtype=np.float32)
 
-    def save(self, path: str | Path) -> None:
-        """Write the index to a file of hnswlib; labels go along, ids that are not labels do not."""
-        index = self._held()
-        with writing(Path(path)) as scratch:
-            index.save_index(str(scratch))
+    def _read(self, file: str, space: str | Space | None) -> Any:
+        return _read(Path(file), space)
+
+    def _write(self, path: str) -> None:
+        self._index.save_index(path)
+        # hnswlib does not look whether it could.
+        size, whole = Path(path).stat().st_size, int(self._index.index_file_size())
+        if size != whole:
+            raise RuntimeError(f"{size:,} of {whole:,} bytes were written")
 
     def snippet(self, settings: Mapping[str, Any]) -> str:
         """Python."""
@@ -238,8 +209,5 @@ def _read(path: Path, space: str | Space | None) -> Any:
         raise InputError(f"{path} is no index that hnswlib saved")
     # Cosine is inner product over vectors of length one, which is what the file holds.
     index = _library().Index("l2" if space_of(space).name == "l2" else "ip", dimension)
-    try:
-        index.load_index(str(path))
-    except RuntimeError as error:
-        raise InputError(f"{path}: hnswlib cannot read this index: {error}") from error
+    index.load_index(str(path))
     return index

@@ -6,7 +6,7 @@ import copy
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -16,7 +16,14 @@ from semrecall.data import Ids, Vectors
 from semrecall.data.ids import ids as ids_of
 from semrecall.errors import InputError, MismatchError
 from semrecall.space import space as space_of
-from semrecall.systems.base import Knob, System, as_compared, usable_blocks, warn_left_out
+from semrecall.systems.base import (
+    Knob,
+    System,
+    as_asked,
+    as_compared,
+    usable_blocks,
+    warn_left_out,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,17 +32,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "InProcessSystem",
-    "asked_alone",
     "chosen",
     "existing",
     "only_for_saved",
-    "readable",
 ]
 
 #: From here on a key does not fit into a 64-bit integer with a sign.
 _WIDE = 1 << 63
-#: Vectors looked at together.
-_AT_ONCE = 4096
 
 
 class InProcessSystem(System):
@@ -245,16 +248,8 @@ class InProcessSystem(System):
 
     def _asked(self, queries: NDArray[np.float32], k: int) -> NDArray[np.float32]:
         """Queries as they are compared; InputError for k < 1, MismatchError for their shape."""
-        self._held()
-        if k < 1:
-            raise InputError(f"k is {k}; expected at least 1")
-        matrix = np.ascontiguousarray(queries, dtype=np.float32)
-        if matrix.ndim != 2 or matrix.shape[1] != self._dimension:
-            raise MismatchError(
-                f"queries have shape {matrix.shape}; expected (n, {self._dimension}), as the "
-                f"{self.library} index has {self._dimension} dimensions"
-            )
-        return as_compared(matrix, self._space)
+        who = f"the {self.library} index"
+        return as_compared(as_asked(queries, k, self.dimension, who), self._space)
 
     def _answer(
         self, keys: NDArray[Any], scores: NDArray[np.float32] | None, counts: NDArray[np.int64]
@@ -342,58 +337,6 @@ def only_for_saved(space: Any, ids: Any) -> None:
         raise InputError(
             "space and ids belong to a saved index; give them to build(base, space, ids)"
         )
-
-
-def readable(
-    keys: NDArray[np.uint64], get: Callable[[NDArray[np.uint64]], Any], gone: type[Exception]
-) -> NDArray[np.uint64]:
-    """The keys whose vectors `get` gives out, rising; it raises `gone` for deleted ones."""
-    ordered = np.sort(keys)
-    parts = [ordered[:0]]
-    for start in range(0, len(ordered), _AT_ONCE):
-        part = ordered[start : start + _AT_ONCE]
-        try:
-            get(part)
-        except gone:
-            part = part[[_is_there(get, one, gone) for one in part.reshape(-1, 1)]]
-        parts.append(part)
-    return np.concatenate(parts)
-
-
-def _is_there(
-    get: Callable[[NDArray[np.uint64]], Any], key: NDArray[np.uint64], gone: type[Exception]
-) -> bool:
-    try:
-        get(key)
-    except gone:
-        return False
-    return True
-
-
-def asked_alone(
-    ask: Callable[..., Any], queries: NDArray[np.float32], k: int, few: type[Exception]
-) -> tuple[NDArray[np.uint64], NDArray[np.float32], NDArray[np.int64]]:
-    """Every query asked alone, for as many of k results as it finds.
-
-    ask: queries (1, d) and a number of results -> keys (1, w) and distances (1, w); it raises
-    `few` when it finds fewer. Keys and distances (n, k), and how many of each row count, (n,).
-    """
-    keys = np.zeros((len(queries), k), dtype=np.uint64)
-    distances = np.zeros((len(queries), k), dtype=np.float32)
-    counts = np.zeros(len(queries), dtype=np.int64)
-    for row in range(len(queries)):
-        low, high = 0, k
-        while low < high:
-            middle = k if high == k and low == 0 else (low + high + 1) // 2
-            try:
-                one, far = ask(queries[row : row + 1], middle)
-            except few:
-                high = middle - 1
-            else:
-                low = middle
-                keys[row, :low], distances[row, :low] = one[0], far[0]
-        counts[row] = low
-    return keys, distances, counts
 
 
 def _ids_of_base(base: Vectors, ids: Any) -> Ids | None:

@@ -99,6 +99,9 @@ class ScannSystem(InProcessSystem):
         library = _scann()
         if isinstance(index, str | Path):
             self._folder = existing(index, "the folder of a saved ScaNN searcher")
+            # ScaNN would put a file of its own into any other folder.
+            if not (self._folder / "scann_config.pb").is_file():
+                raise InputError(f"{self._folder} is no folder of a saved ScaNN searcher")
             refuse_after_usearch("scann", "reading a saved ScaNN searcher")
             try:
                 with _quiet():

@@ -13,7 +13,7 @@ from semrecall.errors import InputError, MismatchError
 from semrecall.registry import did_you_mean
 from semrecall.space import Space
 from semrecall.space import space as space_of
-from semrecall.systems.base import System
+from semrecall.systems.base import System, as_asked
 from semrecall.systems.stored import flag
 
 if TYPE_CHECKING:
@@ -186,15 +186,7 @@ class TableSystem(System):
     def _asked(self, queries: NDArray[np.float32], k: int) -> NDArray[np.float32]:
         """The queries as they are sent; MismatchError for another dimension."""
         table = self._held()
-        matrix = np.ascontiguousarray(queries, dtype=np.float32)
-        if matrix.ndim != 2 or matrix.shape[1] != table.dimension:
-            raise MismatchError(
-                f"queries have shape {matrix.shape}; expected (n, {table.dimension}), as the "
-                f"table {table.name!r} has {table.dimension} dimensions"
-            )
-        if k < 1:
-            raise InputError(f"k is {k}; expected at least 1")
-        return matrix
+        return as_asked(queries, k, table.dimension, f"the table {table.name!r}")
 
     def _space_to_build(self, space: str | Space) -> Space:
         geometry = space_of(space)

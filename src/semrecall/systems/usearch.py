@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from semrecall.errors import InputError, MismatchError, SystemFault
-from semrecall.formats import writing
+from semrecall.errors import InputError, SystemFault
 from semrecall.registry import import_extra
 from semrecall.space import IP, Space
-from semrecall.space import space as space_of
-from semrecall.systems.base import Counters, Knob, Stage
-from semrecall.systems.inprocess import (
-    InProcessSystem,
-    chosen,
-    existing,
-    only_for_saved,
-)
+from semrecall.systems.base import Counters, Stage
+from semrecall.systems.inprocess import chosen, only_for_saved
+from semrecall.systems.linked import GraphSystem, linking
 from semrecall.systems.loading import before_usearch
 
 if TYPE_CHECKING:
@@ -34,7 +27,7 @@ _SPACES = {"IP": ("ip", "cosine"), "Cos": ("cosine",), "L2sq": ("l2",), "Hamming
 _DTYPES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "e5m2": 1, "e4m3": 1, "i8": 1, "b1": 1 / 8}
 
 
-class UsearchSystem(InProcessSystem):
+class UsearchSystem(GraphSystem):
     """A usearch index.
 
     dtype: what a number is stored as. i8 stores vectors scaled to length one, so that ip and l2
@@ -49,6 +42,8 @@ class UsearchSystem(InProcessSystem):
         "ids": "ids of the rows of a saved index, by key",
     }
     library = "usearch"
+    build_knobs = linking(("connectivity", 16), ("expansion_add", 128))
+    candidates = "expansion_search"
 
     def __init__(
         self,
@@ -64,43 +59,11 @@ class UsearchSystem(InProcessSystem):
             return
         if dtype is not None:
             raise InputError("a saved usearch index has its own dtype")
-        self._open(index, space, ids)
-
-    def _open(self, index: Any, space: str | Space | None, ids: Any) -> None:
-        file = str(existing(index, "a saved usearch index")) if _is_path(index) else None
-        if file is not None:
-            try:
-                index = _usearch().Index.restore(file)
-            except (RuntimeError, ValueError) as error:
-                raise InputError(f"{file}: usearch cannot read this index: {error}") from error
+        index, file = self._opened(index, space)
         self.dtype = chosen(index.dtype.name.lower(), _DTYPES, "the dtype of the index")
-        fitting = _SPACES.get(index.metric_kind.name, ())
-        geometry = space_of(space or (fitting or ("?",))[0])
-        if geometry.name not in fitting:
-            raise MismatchError(
-                f"the usearch index compares by {index.metric_kind.name}; found space {geometry}"
-            )
+        metric = index.metric_kind.name
+        geometry = self._fitting(metric, _SPACES.get(metric, ()), space)
         self._take(index, geometry, index.ndim, len(index), ids, file=file)
-
-    @property
-    def build_knobs(self) -> tuple[Knob, ...]:
-        """Links of a vector, and how hard they are looked for."""
-        return (
-            Knob("connectivity", "build", 2, 512, 16, "links of a vector (M)", scale="log"),
-            Knob(
-                "expansion_add", "build", 1, 65536, 128,
-                "length of the candidate list while linking (efConstruction)", scale="log",
-            ),
-            Knob("threads", "build", 1, 4096, None, "threads; 1 makes a graph repeatable"),
-        )  # fmt: skip
-
-    @property
-    def search_knobs(self) -> tuple[Knob, ...]:
-        """How many candidates a search keeps."""
-        stands = int(self._index.expansion_search)
-        about = "length of the candidate list (at least k)"
-        high = max(self._size, 4096, stands)
-        return (Knob("expansion_search", "search", 1, high, stands, about, "log", from_k=True),)
 
     @property
     def _quantised(self) -> bool:
@@ -191,11 +154,11 @@ class UsearchSystem(InProcessSystem):
         scratch.add(keys, self._packed(matrix))
         return _decoded(scratch, keys), IP if self.dtype == "b1" else self._space
 
-    def save(self, path: str | Path) -> None:
-        """Write the index to a file of usearch; keys go along, ids that are not keys do not."""
-        index = self._held()
-        with writing(Path(path)) as scratch:
-            index.save(str(scratch))
+    def _read(self, file: str, space: str | Space | None) -> Any:
+        return _usearch().Index.restore(file)
+
+    def _write(self, path: str) -> None:
+        self._index.save(path)
 
     def snippet(self, settings: Mapping[str, Any]) -> str:
         """Python."""
@@ -229,10 +192,6 @@ class UsearchSystem(InProcessSystem):
 def _usearch() -> Any:
     before_usearch()
     return import_extra("usearch.index", "usearch", "the system 'usearch'")
-
-
-def _is_path(index: Any) -> bool:
-    return isinstance(index, str | Path)
 
 
 def _decoded(index: Any, keys: NDArray[np.uint64]) -> NDArray[np.float32]:

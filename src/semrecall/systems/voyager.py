@@ -4,24 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from semrecall.errors import InputError, MismatchError, SystemFault
-from semrecall.formats import writing
+from semrecall.errors import InputError, SystemFault
 from semrecall.registry import import_extra
-from semrecall.space import space as space_of
-from semrecall.systems.base import Knob
-from semrecall.systems.inprocess import (
-    InProcessSystem,
-    asked_alone,
-    chosen,
-    existing,
-    only_for_saved,
-    readable,
-)
+from semrecall.systems.inprocess import chosen, only_for_saved
+from semrecall.systems.linked import GraphSystem, asked_alone, linking, readable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,7 +25,7 @@ _FITTING = {"InnerProduct": ("ip", "cosine"), "Cosine": ("cosine",), "Euclidean"
 _STORAGE = {"float32": "Float32", "float8": "Float8", "e4m3": "E4M3"}
 
 
-class VoyagerSystem(InProcessSystem):
+class VoyagerSystem(GraphSystem):
     """A Voyager index.
 
     Scores over float8 (fixed point, numbers from -1 to 1) and e4m3 (floating point) are those of
@@ -50,6 +40,8 @@ class VoyagerSystem(InProcessSystem):
         "ids": "ids of the rows of a saved index, by id in the index",
     }
     library = "voyager"
+    build_knobs = linking(("M", 12), ("ef_construction", 200), seed=1)
+    candidates = "ef"
 
     def __init__(
         self,
@@ -65,41 +57,10 @@ class VoyagerSystem(InProcessSystem):
             return
         if storage is not None:
             raise InputError("a saved Voyager index has its own storage")
-        file = None
-        if isinstance(index, str | Path):
-            file = str(existing(index, "a saved Voyager index"))
-            try:
-                index = _voyager().Index.load(file)
-            except (RuntimeError, ValueError) as error:
-                raise InputError(f"{file}: Voyager cannot read this index: {error}") from error
+        index, file = self._opened(index, space)
         self.storage = index.storage_data_type.name.lower()
-        geometry = space_of(space or _FITTING[index.space.name][0])
-        if geometry.name not in _FITTING[index.space.name]:
-            raise MismatchError(
-                f"the Voyager index compares by {index.space.name}; found space {geometry}"
-            )
+        geometry = self._fitting(index.space.name, _FITTING[index.space.name], space)
         self._take(index, geometry, index.num_dimensions, len(_labels(index)), ids, file=file)
-
-    @property
-    def build_knobs(self) -> tuple[Knob, ...]:
-        """Links of a vector, how hard they are looked for, and chance."""
-        return (
-            Knob("M", "build", 2, 512, 12, "links of a vector", scale="log"),
-            Knob(
-                "ef_construction", "build", 1, 65536, 200,
-                "length of the candidate list while linking", scale="log",
-            ),
-            Knob("seed", "build", 0, 2**31 - 1, 1, "seed of the levels"),
-            Knob("threads", "build", 1, 4096, None, "threads; 1 makes a graph repeatable"),
-        )  # fmt: skip
-
-    @property
-    def search_knobs(self) -> tuple[Knob, ...]:
-        """How many candidates a search keeps."""
-        stands = int(self._index.ef)
-        about = "length of the candidate list (at least k)"
-        high = max(self._size, 4096, stands)
-        return (Knob("ef", "search", 1, high, stands, about, "log", from_k=True),)
 
     @property
     def _quantised(self) -> bool:
@@ -157,11 +118,11 @@ class VoyagerSystem(InProcessSystem):
     def _stored(self, keys: NDArray[np.uint64]) -> NDArray[np.float32]:
         return np.asarray(self._index.get_vectors(keys.tolist()), dtype=np.float32)
 
-    def save(self, path: str | Path) -> None:
-        """Write the index to a file of Voyager; integer ids go along, others do not."""
-        index = self._held()
-        with writing(Path(path)) as scratch:
-            index.save(str(scratch))
+    def _read(self, file: str, space: str | Space | None) -> Any:
+        return _voyager().Index.load(file)
+
+    def _write(self, path: str) -> None:
+        self._index.save(path)
 
     def snippet(self, settings: Mapping[str, Any]) -> str:
         """Python."""
