@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +36,21 @@ def check_scores_by_hand(spec: str, **knobs: Any) -> None:
 
 def check_a_full_disk(system: System, folder: Path) -> None:
     """An index that cannot be written in full is an error, and nothing is left of it."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    # As on a full disk, a write in the middle fails.
-    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))
-    try:
-        with pytest.raises(InputError, match=r"saved: .* cannot write the index: ") as error:
-            system.save(folder / "saved")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with (
+        little_room(),
+        pytest.raises(InputError, match=r"saved: .* cannot write the index: ") as error,
+    ):
+        system.save(folder / "saved")
     assert "room" in (error.value.hint or "")
     assert not list(folder.iterdir())
+
+
+@contextmanager
+def little_room() -> Iterator[None]:
+    """Files of this process end at 8 kB: as on a full disk, a write in the middle fails."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)

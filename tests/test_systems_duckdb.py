@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from library_checks import little_room
 
 from semrecall.benchmark import search
-from semrecall.errors import InputError, MismatchError, SystemFault
+from semrecall.errors import InputError, MismatchError, SemrecallError, SystemFault
 from semrecall.exact import search as exact_search
 from semrecall.systems import base_vectors, open_system
 from semrecall.testing import check_system
@@ -259,3 +260,12 @@ def test_a_table_of_the_usual_name_is_left_alone_where_none_is_named(tmp_path: P
     again = open_system(f"{spec}?replace=true").build(BASE[:3], "l2")
     assert again.ntotal == 3
     again.close()
+
+
+def test_a_full_disk_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
+    spec = f"duckdb://{tmp_path / 'docs.duckdb'}?table=docs"
+    with little_room(), pytest.raises(SemrecallError, match="Could not write") as error:
+        open_system(spec).build(BASE, "l2")
+    assert error.value.hint == "is there room on the disk?"
+    assert not list(tmp_path.iterdir())
+    assert open_system(spec).build(BASE, "l2").ntotal == len(BASE)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 import re
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from semrecall.data import Vectors
 from semrecall.errors import InputError, SystemFault
 from semrecall.registry import import_extra
-from semrecall.systems.base import Counters, Knob, Stage
-from semrecall.systems.sql import Condition, Table, TableSystem, conditions, only_column, quoted
+from semrecall.systems.base import Counters, Stage
+from semrecall.systems.sql import Condition, Table, conditions, only_column, quoted
 from semrecall.systems.stored import Pages, answer, stored_blocks
+from semrecall.systems.tablefile import TableFileSystem, where_is
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,9 +33,10 @@ _FUNCTIONS = {
 _VECTOR = re.compile(r"(FLOAT|DOUBLE)\[(\d*)\]")
 _INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"}
 _PAGE = 2048
+_ROOM = "is there room on the disk?"
 
 
-class DuckdbSystem(TableSystem):
+class DuckdbSystem(TableFileSystem):
     """A table of DuckDB: in a file, which is opened for reading only, or built in memory.
 
     A query is compared with every row, whose vector is FLOAT[d], DOUBLE[d] or a list. A score
@@ -46,28 +44,12 @@ class DuckdbSystem(TableSystem):
     """
 
     options: ClassVar = {
-        **TableSystem.options,
+        **TableFileSystem.options,
         "url": "file of the database, as in duckdb://docs.duckdb; in memory when left out",
     }
 
-    _connection: Any = None
+    engine = "duckdb"
     _type: str = "FLOAT"
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._lock = threading.RLock()
-        self._made: dict[str, Any] = {}
-        self._file = None if self.url is None else Path(self.url.partition("://")[2])
-
-    @property
-    def named(self) -> str:
-        """The table in a file, which is "docs" where the spec names none."""
-        return "" if self._file is None else self.table or "docs"
-
-    @property
-    def knobs(self) -> tuple[Knob, ...]:
-        """There is nothing to turn: the search is exact."""
-        return ()
 
     # -- what there is ----------------------------------------------------------------------
 
@@ -103,7 +85,7 @@ class DuckdbSystem(TableSystem):
         return Table(self.table, column, id_column, longest, self.wanted_space, integer, rows)
 
     def _tables(self) -> Sequence[str]:
-        if self._connection is None and self._file is not None and not self._file.exists():
+        if self._missing:
             return []
         found = self._fetch(
             "SELECT CASE WHEN schema = current_schema() THEN name ELSE schema || '.' || name END "
@@ -113,48 +95,9 @@ class DuckdbSystem(TableSystem):
 
     def describe(self) -> dict[str, Any]:
         """Version, size, and how it was built."""
-        table = self._held()
-        return {
-            "system": "duckdb",
-            "version": _duckdb().__version__,
-            "table": table.name,
-            "space": self.space.name,
-            "rows": table.rows,
-            "dimension": table.dimension,
-            **self._made,
-        }
+        return {**super().describe(), "version": _duckdb().__version__}
 
     # -- made -------------------------------------------------------------------------------
-
-    def build(self, base: Any, space: str | Space, ids: Any = None, **knobs: Any) -> Self:
-        """A new table of these vectors, as float32, with columns id and embedding.
-
-        InputError for a table that exists, unless the spec says replace=true.
-        """
-        self.turned("build", knobs)
-        geometry, vectors = self._space_to_build(space), Vectors.of(base, ids=ids)
-        name = self.table or "docs"
-        if self._file is not None:
-            try:
-                self._refuse_existing()
-            finally:
-                # One process cannot have a file open for reading only and for writing.
-                self.close()
-        made = copy.copy(self)
-        made._lock, made._known, made.replace = threading.RLock(), None, False
-        started = time.perf_counter()
-        made.table, made.wanted_space = name, geometry
-        made.column, made.id = self.column or "embedding", self.id or "id"
-        made._connection = _connect(":memory:" if self._file is None else str(self._file))
-        try:
-            made._fill(vectors, geometry)
-        except BaseException:
-            made.close()
-            raise
-        if self._file is not None:
-            made.close()
-        made._made = {"build_seconds": time.perf_counter() - started}
-        return made
 
     def _fill(self, base: Vectors, space: Space) -> None:
         import pyarrow as pa
@@ -180,11 +123,20 @@ class DuckdbSystem(TableSystem):
                 first = False
             connection.execute("COMMIT")
 
-    def close(self) -> None:
-        """Close the file; what was built in memory is gone."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+    def _open(self, file: str, *, writing: bool) -> Any:
+        duckdb = _duckdb()
+        try:
+            return duckdb.connect(file, read_only=not writing)
+        except duckdb.Error as error:
+            first = str(error).strip().splitlines()[0]
+            hint = where_is(file, "is it a file of DuckDB?")
+            if "lock" in first:
+                hint = "another process has it open for writing: end that one, or search a copy"
+            elif "different configuration" in first:
+                hint = "this process has it open for writing: close that connection first"
+            elif "Could not write" in first:
+                hint = _ROOM
+            raise InputError(f"DuckDB cannot open {file}: {first}", hint=hint) from error
 
     # -- searched ---------------------------------------------------------------------------
 
@@ -286,39 +238,15 @@ class DuckdbSystem(TableSystem):
     def _asking(self, condition: Condition | None = None) -> Iterator[Any]:
         """The connection, and the errors of DuckDB as ours."""
         duckdb = _duckdb()
-        with self._lock:
-            if self._connection is None:
-                if self._file is None:
-                    raise InputError(
-                        f"the system {self._title!r} is empty: a database in memory",
-                        hint="call build(base, space) first, or name a file: duckdb://FILE",
-                    )
-                self._connection = _connect(str(self._file), read_only=True)
+        with self._connected() as connection:
             try:
-                yield self._connection
+                yield connection
             except duckdb.Error as error:
                 first = str(error).strip().splitlines()[0]
                 if condition is not None and condition.text:
                     raise InputError(f"the filter {condition.text!r}: {first}") from error
-                raise SystemFault(f"DuckDB failed: {first}") from error
-
-
-def _connect(file: str, *, read_only: bool = False) -> Any:
-    duckdb = _duckdb()
-    try:
-        return duckdb.connect(file, read_only=read_only)
-    except duckdb.Error as error:
-        first = str(error).strip().splitlines()[0]
-        hint = "is it a file of DuckDB?"
-        if "lock" in first:
-            hint = "another process has it open for writing: end that one, or search a copy"
-        elif "different configuration" in first:
-            hint = "this process has it open for writing: close that connection first"
-        elif not Path(file).parent.is_dir():
-            hint = f"the directory {Path(file).parent} does not exist"
-        elif not Path(file).exists():
-            hint = "there is no such file"
-        raise InputError(f"DuckDB cannot open {file}: {first}", hint=hint) from error
+                hint = _ROOM if "Could not write" in first else None
+                raise SystemFault(f"DuckDB failed: {first}", hint=hint) from error
 
 
 def _alike(given: Sequence[Condition]) -> Iterator[tuple[Condition, NDArray[np.int64]]]:

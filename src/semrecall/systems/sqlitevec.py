@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import re
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -19,17 +15,17 @@ from semrecall.errors import InputError, MismatchError, SystemFault
 from semrecall.registry import import_extra
 from semrecall.space import Space
 from semrecall.space import space as space_of
-from semrecall.systems.base import Counters, Knob, Stage
+from semrecall.systems.base import Counters, Stage
 from semrecall.systems.sql import (
     NO_CONDITION,
     Condition,
     Table,
-    TableSystem,
     conditions,
     only_column,
     quoted,
 )
 from semrecall.systems.stored import Pages, answer, stored_blocks
+from semrecall.systems.tablefile import TableFileSystem, where_is
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,7 +49,7 @@ _VECTOR = re.compile(
 _KEY = re.compile(r"(?i)(\w+)\s+(integer|int|text)\s+primary\s+key")
 
 
-class SqliteVecSystem(TableSystem):
+class SqliteVecSystem(TableFileSystem):
     """A vec0 table of sqlite-vec, or an ordinary table with a column of float32 blobs.
 
     A vec0 table is asked with MATCH, which compares all rows that a filter on its metadata lets
@@ -62,29 +58,13 @@ class SqliteVecSystem(TableSystem):
     """
 
     options: ClassVar = {
-        **TableSystem.options,
+        **TableFileSystem.options,
         "url": "file of the database, as in sqlite-vec://docs.db; in memory when left out",
         "id": "its column of ids; the primary key, or else the rowid, when left out",
     }
 
-    _connection: Any = None
+    engine = "sqlite-vec"
     _virtual: bool = True
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._lock = threading.RLock()
-        self._made: dict[str, Any] = {}
-        self._file = None if self.url is None else Path(self.url.partition("://")[2])
-
-    @property
-    def named(self) -> str:
-        """The table in a file, which is "docs" where the spec names none."""
-        return "" if self._file is None else self.table or "docs"
-
-    @property
-    def knobs(self) -> tuple[Knob, ...]:
-        """There is nothing to turn: the search is exact."""
-        return ()
 
     # -- what there is ----------------------------------------------------------------------
 
@@ -147,7 +127,7 @@ class SqliteVecSystem(TableSystem):
         return int(rows)
 
     def _tables(self) -> Sequence[str]:
-        if self._connection is None and self._file is not None and not self._file.exists():
+        if self._missing:
             return []
         every = self._fetch("SELECT name, sql FROM sqlite_master WHERE type IN ('table', 'view')")
         virtual = [name for name, made in every if _VEC0.search(made or "")]
@@ -159,46 +139,17 @@ class SqliteVecSystem(TableSystem):
 
     def describe(self) -> dict[str, Any]:
         """Versions, size, and how it was built."""
-        table = self._held()
+        told = super().describe()
         ((sqlite, vec),) = self._fetch("SELECT sqlite_version(), vec_version()")
-        return {
-            "system": "sqlite-vec",
-            "version": vec.removeprefix("v"),
-            "sqlite": sqlite,
-            "table": table.name,
-            "vec0": self._virtual,
-            "space": self.space.name,
-            "rows": table.rows,
-            "dimension": table.dimension,
-            **self._made,
-        }
+        versions = {"version": vec.removeprefix("v"), "sqlite": sqlite}
+        return {**told, **versions, "vec0": self._virtual}
 
     # -- made -------------------------------------------------------------------------------
 
-    def build(self, base: Any, space: str | Space, ids: Any = None, **knobs: Any) -> Self:
-        """A new vec0 table of these vectors, as float32, with columns id and embedding.
-
-        InputError for inner product, which sqlite-vec has not, and for a table that exists,
-        unless the spec says replace=true.
-        """
-        self.turned("build", knobs)
-        geometry, vectors = self._space_to_build(space), Vectors.of(base, ids=ids)
+    def _space_to_build(self, space: str | Space) -> Space:
+        geometry = super()._space_to_build(space)
         _metric(geometry)
-        if self._file is not None:
-            self._refuse_existing()
-        made = copy.copy(self)
-        made._lock, made._known, made.replace = threading.RLock(), None, False
-        started = time.perf_counter()
-        made.table, made.wanted_space = self.table or "docs", geometry
-        made.column, made.id = self.column or "embedding", self.id or "id"
-        made._connection = _connect(":memory:" if self._file is None else str(self._file), new=True)
-        try:
-            made._fill(vectors, geometry)
-        except BaseException:
-            made.close()
-            raise
-        made._made = {"build_seconds": time.perf_counter() - started}
-        return made
+        return geometry
 
     def _fill(self, base: Vectors, space: Space) -> None:
         table = quoted(self.table or "docs")
@@ -222,11 +173,23 @@ class SqliteVecSystem(TableSystem):
                 rows = zip(names, map(_blob, block), strict=True)
                 connection.executemany(f"INSERT INTO {table} ({key}, {column}) VALUES (?, ?)", rows)
 
-    def close(self) -> None:
-        """Close the file; what was built in memory is gone."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+    def _open(self, file: str, *, writing: bool) -> Any:
+        apsw = _apsw()
+        sqlite_vec = import_extra("sqlite_vec", "sqlite-vec", "searching with sqlite-vec")
+        flags = apsw.SQLITE_OPEN_READONLY
+        if writing:
+            flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        try:
+            connection = apsw.Connection(file, flags=flags)
+            connection.set_busy_timeout(1000 * _LOCKED_SECONDS)
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
+            connection.enable_load_extension(True)
+            connection.load_extension(sqlite_vec.loadable_path())
+            connection.enable_load_extension(False)
+        except apsw.Error as error:
+            hint = where_is(file, "is it a file of SQLite?")
+            raise InputError(f"SQLite cannot open {file}: {error}", hint=hint) from error
+        return connection
 
     # -- searched ---------------------------------------------------------------------------
 
@@ -344,47 +307,18 @@ class SqliteVecSystem(TableSystem):
     def _asking(self, condition: Condition = NO_CONDITION) -> Iterator[Any]:
         """The connection, and the errors of SQLite as ours."""
         apsw = _apsw()
-        with self._lock:
-            if self._connection is None:
-                if self._file is None:
-                    raise InputError(
-                        f"the system {self._title!r} is empty: a database in memory",
-                        hint="call build(base, space) first, or name a file: sqlite-vec://FILE",
-                    )
-                self._connection = _connect(str(self._file))
+        with self._connected() as connection:
             try:
-                yield self._connection
+                yield connection
             except (apsw.Error, OverflowError, TypeError) as error:
                 if condition.text:
                     raise InputError(f"the filter {condition.text!r}: {error}") from error
                 hint = None
                 if isinstance(error, apsw.BusyError):
                     hint = "another process is writing to the file: try again when it is done"
+                elif isinstance(error, apsw.FullError | apsw.IOError):
+                    hint = "is there room on the disk?"
                 raise SystemFault(f"SQLite failed: {error}", hint=hint) from error
-
-
-def _connect(file: str, *, new: bool = False) -> Any:
-    apsw = _apsw()
-    sqlite_vec = import_extra("sqlite_vec", "sqlite-vec", "searching with sqlite-vec")
-    flags = apsw.SQLITE_OPEN_READONLY
-    if new:
-        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-    try:
-        connection = apsw.Connection(file, flags=flags)
-        connection.set_busy_timeout(1000 * _LOCKED_SECONDS)
-        connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
-        connection.enable_load_extension(True)
-        connection.load_extension(sqlite_vec.loadable_path())
-        connection.enable_load_extension(False)
-    except apsw.Error as error:
-        hint = "is it a file of SQLite?"
-        if file != ":memory:" and not Path(file).exists():
-            folder = Path(file).parent
-            hint = "there is no such file"
-            if not folder.is_dir():
-                hint = f"the directory {folder} does not exist"
-        raise InputError(f"SQLite cannot open {file}: {error}", hint=hint) from error
-    return connection
 
 
 def _metric(space: Space) -> str:
