@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from semrecall.data import Judgments, Run
     from semrecall.evaluate import Result
 
-__all__ = ["FILE", "evaluated", "input_options", "run_options", "runs_of"]
+__all__ = ["FILE", "evaluated", "input_options", "run_options", "runs_of", "vectors_of"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -143,7 +143,7 @@ def evaluated(given: dict[str, Any], also: Sequence[str] = ()) -> Result:
 
     from semrecall.evaluate import evaluate
 
-    base, queries = _vectors(given)
+    base, queries = vectors_of(given)
     runs, truth, judgments, codes = _read(given)
     wanted, notes = list(given["measures"]), []
     if not wanted:
@@ -188,7 +188,7 @@ def _read(given: dict[str, Any]) -> tuple[list[Run], Run | None, Judgments | Non
     return runs, others[0], judgments, others[1]
 
 
-def _vectors(given: dict[str, Any]) -> tuple[Any, Any]:
+def vectors_of(given: dict[str, Any]) -> tuple[Any, Any]:
     """Base and query vectors, where both are given; one alone is for `evaluate` to refuse."""
     from semrecall.errors import InputError
     from semrecall.formats import read_queries

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +14,7 @@ from semrecall.cli.tables import format_option
 if TYPE_CHECKING:
     from semrecall.waterfall import Waterfall
 
-__all__ = ["command"]
+__all__ = ["command", "stage_cut", "stage_runs"]
 
 _FILE = click.Path(exists=True)
 
@@ -101,8 +102,8 @@ def _made(given: dict[str, Any]) -> Waterfall:
         judgments,
         truth=_run("truth", given["truth"]),
         codes=_run("codes", given["codes"]),
-        runs=_runs(given),
-        cuts=dict(_cut(cut) for cut in given["cuts"]),
+        runs=stage_runs(given["runs"], given),
+        cuts=dict(stage_cut(cut) for cut in given["cuts"]),
         query_texts=read_texts(given["queries"]) if given["queries"] else None,
         document_texts=read_texts(given["corpus"]) if given["corpus"] else None,
         columns=read_columns(columns) if given["by"] and columns else None,
@@ -110,13 +111,13 @@ def _made(given: dict[str, Any]) -> Waterfall:
     )
 
 
-def _runs(given: dict[str, Any]) -> dict[str, Any]:
+def stage_runs(named: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
+    """The runs of stages: NAME=FILE in their order, then the context, then the answer."""
     from semrecall.errors import InputError
 
-    found = {}
-    named = [("index" if "=" not in text else "", text) for text in given["runs"]]
-    pairs = [(name, text) if name else text.split("=", 1) for name, text in named]
-    pairs += [(name, given[name]) for name in ("context", "answer") if given[name]]
+    pairs = [text.split("=", 1) if "=" in text else ["index", text] for text in named]
+    pairs += [[name, given[name]] for name in ("context", "answer") if given[name]]
+    found: dict[str, Any] = {}
     for name, path in pairs:
         if name in found:
             raise InputError(
@@ -135,12 +136,13 @@ def _run(name: str, path: str | None) -> Any:
         return read_run(path)
 
 
-def _cut(text: str) -> tuple[str, int]:
+def stage_cut(cut: str) -> tuple[str, int]:
+    """STAGE=N as a stage and a number."""
     from semrecall.errors import InputError
 
-    name, _, number = text.rpartition("=")
+    name, _, number = cut.rpartition("=")
     if not name or not number.isdecimal():
-        raise InputError(f"--cut is {text!r}; expected STAGE=N, e.g. context=5")
+        raise InputError(f"--cut is {cut!r}; expected STAGE=N, e.g. context=5")
     return name, int(number)
 
 

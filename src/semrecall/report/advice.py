@@ -26,12 +26,13 @@ TARGET = 0.95
 _ENOUGH = 5
 #: Differences below this are not worth advice.
 _SMALL = 0.02
+_FOUND = "Exact search finds them, the index does not. "
 _REMEDIES = {
     "exact": "Exact search itself does not find them, so no setting of the index will: try another "
     "model, other chunks, or keywords beside vectors.",
     "codes": "The codes are too coarse: use more bits, or refine from the full vectors.",
-    "index": "Exact search finds them, the index does not: raise its search setting, or let "
-    "semrecall tune find the cheapest one that reaches your target.",
+    "index": f"{_FOUND}Raise its search setting, or let semrecall tune find the cheapest one that "
+    "reaches your target.",
     "context": "They are found, and cut off: pass on more results, or rank them better.",
     "answer": "They are read, and not used: look at the prompt and the generator.",
 }
@@ -77,7 +78,11 @@ def _largest(fall: Waterfall) -> Iterator[Advice]:
     )
     index = next((step for step in fall.steps if step.name == "index"), None)
     if index is not None and worst.name != "index" and index.documents:
-        yield f"The index loses {share(index.lost)} of them.", _REMEDIES["index"]
+        yield (
+            f"The index loses {plural(index.documents, 'relevant document')} that exact search "
+            f"finds: {share(index.lost)} of all known.",
+            _REMEDIES["index"].removeprefix(_FOUND),
+        )
 
 
 def _of_recall(result: Result, run: str) -> Iterator[Advice]:

@@ -49,9 +49,15 @@ def agreement_page(
 
 def agreement_parts(found: Agreement) -> list[str]:
     """What they say and how far they agree, to stand on any page."""
-    parts = [_remarks(found)]
-    parts += _two(found, found.pairs[0]) if len(found.pairs) == 1 else [_several(found)]
-    parts += [_alphas(found), _by_self(found), _queries(found), _measures(found), _orders(found)]
+    parts = _two(found, found.pairs[0]) if len(found.pairs) == 1 else [_several(found)]
+    parts += [
+        _alphas(found),
+        _by_self(found),
+        _remarks(found),
+        _queries(found),
+        _measures(found),
+        _orders(found),
+    ]
     return parts
 
 

@@ -153,6 +153,7 @@ def spread(title: str, about: str, values: NDArray[np.float64], label: str) -> s
     axes.bar(edges[:-1] + top / _LEVELS / 2, heights, 0.9 * top / _LEVELS, color=SERIES[3])
     axes.set_xlabel(label, color=INK)
     axes.set_ylabel("queries", color=INK)
+    axes.xaxis.get_major_locator().set_params(nbins=5)
     axes.yaxis.get_major_locator().set_params(integer=True)
     axes.grid(axis="y", color=GRID, linewidth=0.7)
     return svg(figure, title, about, ((label,), [(value,) for value in values.tolist()]))

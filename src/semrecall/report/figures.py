@@ -144,4 +144,5 @@ def _save_png(figure: Any, path: Any, dpi: int) -> None:
     fonts = [name for name in _FONTS if name in known]
     with matplotlib.rc_context({"font.sans-serif": fonts}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")
+        figure.patch.set_visible(True)
         figure.savefig(path, format="png", dpi=dpi, facecolor="white", metadata={"Software": None})

@@ -66,7 +66,13 @@ def facts(result: Result) -> str:
             f'<li class="{name}"><strong>{lost}</strong> {escape(said)}'
             f"<small>{escape(f'{measure} {number(mean, 3)}{between}')}</small></li>"
         )
-    return f'<ul class="facts">{"".join(items)}</ul>' if items else ""
+    if not items:
+        return ""
+    return (
+        "<p>An index is faster than exact search because it misses some of the nearest neighbours. "
+        "That matters where a missed one is relevant, and nowhere else.</p>"
+        f'<ul class="facts">{"".join(items)}</ul>'
+    )
 
 
 def _first(result: Result, name: str) -> str | None:

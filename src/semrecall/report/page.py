@@ -7,6 +7,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from semrecall.analysis import analyse
 from semrecall.errors import SemrecallError
 from semrecall.formats import writing
@@ -40,6 +42,8 @@ __all__ = ["html_report", "waterfalls", "write_html"]
 
 #: Waterfalls of so many runs are drawn.
 _RUNS = 4
+#: Whether scores tell what is relevant is asked of so many queries at most.
+_ANALYSED = 500
 
 
 def write_html(result: Result, path: str | Path, **options: Any) -> None:
@@ -157,14 +161,19 @@ def _scores(result: Result) -> list[str]:
     semantic = result.semantic
     if result.truth is None or result.judgments is None or semantic is None:
         return []
+    truth, said = result.truth, ""
+    if len(truth) > _ANALYSED:
+        # The interval of a pooled correlation looks at every pair in every resample.
+        truth = truth.select(np.linspace(0, len(truth) - 1, _ANALYSED).astype(np.int64))
+        said = f"Of {_ANALYSED:,} queries, evenly spaced."
     try:
         found = analyse(
-            result.truth, result.judgments, rel=semantic.rel, k=semantic.k, seed=result.seed,
+            truth, result.judgments, rel=semantic.rel, k=semantic.k, seed=result.seed,
             confidence=result.confidence,
         )  # fmt: skip
     except SemrecallError:
         return []
-    return under("Do scores tell what is relevant?", "", scores_parts(found))
+    return under("Do scores tell what is relevant?", said, scores_parts(found))
 
 
 def _agreement(agreement: Agreement | None) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape, unescape
 from importlib.resources import files
 from typing import Any
@@ -53,16 +53,23 @@ def by_text(texts: Mapping[Any, str] | None) -> dict[str, str]:
     return {} if texts is None else {str(key): str(value) for key, value in texts.items()}
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, names: int = 1) -> str:
+def table(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    names: int = 1,
+    texts: Collection[int] = (),
+) -> str:
     """A table in a box of its own that scrolls; the first `names` cells of a row are names.
 
-    Rows that follow each other with the same first name share it.
+    Rows that follow each other with the same first name share it. texts: columns that are to be
+    read, not compared.
     """
-    head = "".join(heading(h, is_text=c < names) for c, h in enumerate(heads))
+    head = "".join(heading(h, is_text=c < names or c in texts) for c, h in enumerate(heads))
     lines = []
     for r, row in enumerate(rows):
         first = r == 0 or names == 1 or rows[r - 1][0] != row[0]
-        cells = [_cell(cell, c < names) for c, cell in enumerate(row)]
+        cells = [_cell(cell, c < names, c in texts) for c, cell in enumerate(row)]
         if names > 1:
             span = next(
                 (i for i, other in enumerate(rows[r:]) if other[0] != row[0]), len(rows) - r
@@ -99,8 +106,10 @@ def cut(text: str, longest: int = _LONGEST) -> str:
     return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
 
 
-def _cell(text: str, is_name: bool) -> str:
-    return f'<th scope="row">{escape(text)}</th>' if is_name else f"<td>{escape(text)}</td>"
+def _cell(text: str, is_name: bool, is_text: bool) -> str:
+    if is_name:
+        return f'<th scope="row">{escape(text)}</th>'
+    return f'<td class="text long">{escape(text)}</td>' if is_text else f"<td>{escape(text)}</td>"
 
 
 def _with_contents(body: str) -> str:

@@ -44,21 +44,22 @@ def sweep_page(sweep: Sweep, *, command: str | None = None, title: str | None = 
     parts = [
         f"<h1>{escape(answer)}</h1>",
         f'<p class="quiet">{escape(f"{queries} · cost: {sweep.objective.about}")}</p>',
-        *sweep_parts(sweep),
+        _by_system(sweep),
+        _by_measure(sweep),
+        *(_by_group(sweep, column) for column in sweep.slices),
+        _table(sweep, None),
+        *(_table(sweep, column) for column in sweep.slices),
         _making(command),
     ]
     return page(answer, parts)
 
 
 def sweep_parts(sweep: Sweep | SavedSweep) -> list[str]:
-    """The curves and tables, to stand on any page."""
-    return [
-        _by_system(sweep),
-        _by_measure(sweep),
-        *(_by_group(sweep, column) for column in sweep.slices),
-        _table(sweep, None),
-        *(_table(sweep, column) for column in sweep.slices),
-    ]
+    """The curves, and the tables folded, to stand on any page."""
+    charts = [_by_system(sweep), _by_measure(sweep)]
+    charts += [_by_group(sweep, column) for column in sweep.slices]
+    tables = "".join(_table(sweep, column) for column in (None, *sweep.slices))
+    return [*charts, f"<details><summary>Every setting in numbers</summary>{tables}</details>"]
 
 
 def _title(sweep: Sweep | SavedSweep) -> str:

@@ -89,17 +89,18 @@ def tolerances(result: Result, ways: ToleranceReport | None = None) -> str:
     title = "Tolerant recall over the tolerance"
     drawn = curve_chart(title, " ".join(_said(found)), found)
     rows = [
-        [way.name, percent(way.x), _ABOUT.get(way.name, ""), way.note]
+        [way.name, percent(way.x), "; ".join(filter(None, (_ABOUT.get(way.name), way.note)))]
         for way in found.ways.ways
         if not math.isnan(way.x)
     ]
     over = plural(found.queries, "query", "queries")
+    over += "" if math.isnan(found.semantic) else " with a semantic neighbour"
     return (
         "<h2>How much tolerance</h2><p>Tolerant recall needs no judge: it lets a result stand in "
         "for a neighbour whose score it nearly reaches; x says how nearly. "
         f"{escape(' '.join(_said(found)))}</p>"
         f'<div class="charts">{figure(f"trecall@{found.k} over x", over, drawn)}</div>'
-        + (table(["way to choose x", "x", "what it is", ""], rows) if rows else "")
+        + (table(["way to choose x", "x", "what it is"], rows, texts=[2]) if rows else "")
     )
 
 
@@ -139,8 +140,8 @@ def curve_chart(title: str, about: str, found: Curve) -> str:
     if xs[0] <= proxy <= xs[-1]:
         axes.axvline(proxy, color=MUTED, linewidth=1, linestyle=(0, (3, 3)))
         axes.annotate(
-            "proxy", (proxy, 0), xycoords=("data", "axes fraction"), xytext=(-3, 4),
-            textcoords="offset points", ha="right", color=INK,
+            "proxy", (proxy, 1), xycoords=("data", "axes fraction"), xytext=(-4, 0),
+            textcoords="offset points", ha="right", va="top", color=INK,
         )  # fmt: skip
     if xs[0] <= meets <= xs[-1]:
         axes.plot(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from semrecall.formats import writing
 from semrecall.report.charts import GRID, INK, MUTED, SERIES, canvas, chart, svg
 from semrecall.report.parts import cut, figure, page, table
-from semrecall.text import one_line, plural, share
+from semrecall.text import one_line, plural, share, shortened
 from semrecall.waterfall import EXACT
 from semrecall.waterfall.text import HEADS, about, headline, opening, remarks, step_rows
 
@@ -84,17 +84,23 @@ def picture(found: Waterfall, of: str = "") -> str:
     steps = found.steps
     said = "; ".join(f"{about(s.name)} loses {share(s.lost)}" for s in steps)
     drawing = figure(
-        one_line(of) or "From all relevant documents known to those that are kept",
+        one_line(of) or "What is left after each stage",
         "share of a query's relevant documents, mean over queries; thin lines are intervals",
         falls(f"Waterfall {of}".strip(), f"Of all relevant documents known {said}.", steps),
     )
-    return f'<div class="charts">{drawing}</div>{table(HEADS, step_rows(steps))}'
+    rows = [(_named(name), *rest) for name, *rest in step_rows(steps)]
+    return f'<div class="beside">{drawing}{table(("lost by", *HEADS[1:]), rows)}</div>'
+
+
+def _named(stage: str) -> str:
+    said = about(stage)
+    return shortened(said) if stage in said else f"{said} ({stage})"
 
 
 @chart
 def falls(title: str, said: str, steps: Sequence[Step]) -> str:
     """Bars that begin where the one before ended: what each stage takes away, and what is left."""
-    names = ["all known", *(about(step.name) for step in steps), "kept to the end"]
+    names = ["all known", *(shortened(about(step.name)) for step in steps), "kept to the end"]
     drawn, axes = canvas(height=46 + 34 * len(names), left=0.03, bottom_pixels=30)
     left = 1.0
     axes.barh(0, 1.0, 0.34, color=SERIES[0], linewidth=0)
@@ -105,7 +111,7 @@ def falls(title: str, said: str, steps: Sequence[Step]) -> str:
         axes.plot([left, left], [y - 0.83, y + 0.17], color=MUTED, linewidth=0.6)
         if step.low == step.low and step.high > step.low:
             axes.plot([left - step.high, left - step.low], [y, y], color=INK, linewidth=1)
-        sign = f"-{share(step.lost)}" if step.documents else "nothing"
+        sign = f"\N{MINUS SIGN}{share(step.lost)}" if step.documents else "nothing"
         axes.text(1.0, y - 0.36, sign, ha="right", va="center", color=INK)
         left = after
     end = len(names) - 1

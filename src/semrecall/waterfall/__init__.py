@@ -71,20 +71,19 @@ def waterfall(
     if not math.isfinite(rel):
         raise InputError(f"rel is {rel}; expected the lowest grade that is relevant")
     stages = _stages(truth, codes, runs, k, dict(cuts or {}))
-    relevant, extra = _Relevant.of(judgments, rel), ""
+    relevant = _Relevant.of(judgments, rel)
     if truth is not None:
-        relevant, extra = relevant.within(truth.queries)
+        relevant = relevant.within(truth.queries)
     if not len(relevant.documents):
-        raise InputError(
-            f"no document has a grade of at least {rel:g} for any query"
-            if not extra
-            else f"no query of the truth has a document with a grade of at least {rel:g}"
-        )
+        whose = "any query" if truth is None else "a query of the truth"
+        raise InputError(f"no document has a grade of at least {rel:g} for {whose}")
     kept = np.ones(len(relevant.documents), dtype=bool)
-    made, notes = [], [extra] if extra else []
+    made, ranks = [], {}
+    notes: list[str] = []
     for name, run, cut in stages:
-        notes += _notes(name, run, relevant)
-        there = relevant.found_in(run, cut)
+        ranks[name] = found = relevant.ranks_in(run)
+        notes += _notes(name, run, relevant, nothing=not found.any())
+        there = (found > 0) & (found <= (cut or found.max(initial=0)))
         lost, lucky = kept & ~there, there & ~kept
         kept &= there
         made.append(
@@ -99,7 +98,7 @@ def waterfall(
         relevant=relevant.count(np.ones(len(relevant.documents), dtype=bool)),
         stages=tuple(made),
         kept=kept,
-        ranks={name: relevant.ranks_in(run) for name, run, _ in stages},
+        ranks=ranks,
         slices={part.column: part for part in column_slices(columns, names, queries)},
         texts=(_by_text(query_texts), _by_text(document_texts)),
         left_out=_left_out(judgments, rel, truth, queries),
@@ -174,8 +173,8 @@ class _Relevant:
         assert isinstance(docs, Ids)
         return cls(chosen, position[rows.reshape(-1)], docs)
 
-    def within(self, queries: Ids) -> tuple[_Relevant, str]:
-        """Those of queries that are listed, and a note on the others."""
+    def within(self, queries: Ids) -> _Relevant:
+        """Those of queries that are listed."""
         ours, theirs = unify(self.queries, queries)
         there = np.isin(ours, theirs)
         if not there.any() and len(ours):
@@ -194,7 +193,7 @@ class _Relevant:
         chosen, documents = self.queries[keep], self.documents[pairs]
         assert isinstance(chosen, Ids)
         assert isinstance(documents, Ids)
-        return _Relevant(chosen, place[self.rows[pairs]], documents), ""
+        return _Relevant(chosen, place[self.rows[pairs]], documents)
 
     def count(self, which: NDArray[np.bool_]) -> NDArray[np.int64]:
         """How many of these pairs each query has, (n,)."""
@@ -228,13 +227,8 @@ class _Relevant:
         found[hit] = rank[use][order][at[hit]]
         return found
 
-    def found_in(self, run: Run, cut: int | None) -> NDArray[np.bool_]:
-        """Which pairs a stage has among its first `cut` results."""
-        ranks = self.ranks_in(run)
-        return (ranks > 0) & (ranks <= (cut or ranks.max(initial=0)))
 
-
-def _notes(name: str, run: Run, relevant: _Relevant) -> Iterator[str]:
+def _notes(name: str, run: Run, relevant: _Relevant, *, nothing: bool) -> Iterator[str]:
     """What a reader should know of a stage."""
     ours, theirs = unify(relevant.queries, run.queries)
     absent = int(np.count_nonzero(~np.isin(ours, theirs)))
@@ -251,6 +245,8 @@ def _notes(name: str, run: Run, relevant: _Relevant) -> Iterator[str]:
             f"{plural(absent, 'query', 'queries')} not in stage {name!r}: all that was left of "
             "their relevant documents is lost there"
         )
+    if not nothing:
+        return
     names, results = unify(relevant.documents, run.documents)
     if len(results) and not np.isin(names, results).any():
         found = difference(relevant.documents, run.documents)
