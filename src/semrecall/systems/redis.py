@@ -39,8 +39,18 @@ _QUANTS = {"noquant": "f32", "q8": "int8", "bin": "bin"}
 _KNOBS = (
     Knob("m", "build", 4, 512, 16, "links of each vector", "log"),
     Knob("ef_construction", "build", 1, 1_000_000, 200, "candidates when building", "log"),
-    Knob("ef", "search", 1, 1_000_000, None, "candidates when searching", "log"),
-    Knob("filter_ef", "search", 1, 1_000_000, None, "candidates tried against a filter", "log"),
+    Knob(
+        "ef",
+        "search",
+        1,
+        1_000_000,
+        None,
+        "candidates when searching (at least k)",
+        "log",
+        from_k=True,
+    ),
+    # Not on a logarithmic scale, so not tuned unasked: it acts only where there are filters.
+    Knob("filter_ef", "search", 1, 1_000_000, None, "candidates tried against a filter"),
 )
 
 
