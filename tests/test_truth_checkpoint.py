@@ -23,7 +23,7 @@ from semrecall.truth.shards import Shards
 
 RNG = np.random.default_rng(11)
 BASE = RNG.standard_normal((9_000, 16), dtype=np.float32)
-BASE[4_000:4_030], BASE[17], BASE[8_000] = BASE[2], np.nan, 0
+BASE[4_000:4_030], BASE[8_500:8_530], BASE[17], BASE[8_000] = BASE[2], BASE[2], np.nan, 0
 QUERIES = RNG.standard_normal((25, 16), dtype=np.float32)
 PROGRAM = [sys.executable, "-c", "from semrecall.cli import main; main()"]
 

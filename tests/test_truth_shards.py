@@ -297,6 +297,21 @@ def test_ties_that_were_cut_matter_only_while_they_are_ties() -> None:
         assert (whole.rows.tolist(), whole.cut.tolist()) == ([1_200], [False])
 
 
+def test_pairs_of_equal_rows_in_two_answers_stand_by_id() -> None:
+    # Each row is in both halves: four neighbours are two pairs, and none is cut off.
+    half = RNG.standard_normal((50, 12), dtype=np.float32)
+    base, parts = np.concatenate([half, half]), []
+    for start in (0, 50):
+        with Scan(space("l2"), QUERIES, 4, threads=1) as scan:
+            scan.over(start, base[start : start + 50])
+            parts.append(scan.answer())
+    expected = sr.truth(base, QUERIES, 4, "l2")
+    assert {len(row) for row in expected.ids.to_list()} == {4}
+    for some in (parts, parts[::-1]):
+        whole = merged(space("l2"), 4, some)
+        assert whole.rows.tolist() == expected.documents.codes.tolist()
+
+
 def test_missing_rows() -> None:
     assert missing([], 10) == [(0, 10)]
     assert missing([(4, 6), (0, 2)], 10) == [(2, 4), (6, 10)]
