@@ -380,3 +380,16 @@ def test_at_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert sr.read("kept.parquet").identity["spare"] == 10
     assert "keeps them beside -o" in shell(*old, "--keep-rows")
     assert "no such file" in shell(*old, "--update", "gone.parquet")
+
+
+@pytest.mark.parametrize("name", ["hamming", "jaccard"])
+def test_bits_are_updated_too(name: str) -> None:
+    rng = np.random.default_rng(5)
+    bits = rng.integers(0, 4, (500, 2)).astype(np.uint8)  # few values: ties everywhere
+    names = np.arange(500)
+    old = quiet(Vectors.of(bits, ids=names), bits[:9], 20, name)
+    now = bits[50:].copy()
+    now[7] ^= 255
+    new = Vectors.of(np.concatenate([now, bits[:3]]), ids=[*names[50:], 900, 901, 902])
+    told = {"was": Vectors.of(bits, ids=names)}
+    assert_same(quiet(new, bits[:9], 20, name, update=old, **told), quiet(new, bits[:9], 20, name))

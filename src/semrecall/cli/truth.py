@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from semrecall.cli.filtering import filter_given, filter_options
 from semrecall.cli.outputs import OutputPath, WritingCommand
 from semrecall.cli.scaling import (
     base_given,
@@ -38,10 +39,7 @@ from semrecall.cli.updating import update_given, update_options
     help="Ids of the base rows, one a line, or .npy; a pattern where each shard has a file.",
 )  # fmt: skip
 @click.option("--query-ids", type=click.Path(), help="Ids of the queries, one a line, or .npy.")
-@click.option(
-    "--filter", "filter_file", type=click.Path(),
-    help="What each query may find: .npy mask, or JSON lines of query_id and ids.",
-)  # fmt: skip
+@filter_options
 @click.option("--memory", metavar="SIZE", help="E.g. 8GB; a quarter of the machine's if absent.")
 @click.option("--threads", type=click.IntRange(min=1), help="Cores to use; all if absent.")
 @click.option(
@@ -60,7 +58,6 @@ def command(
     queries_dataset: str | None,
     base_ids: str | None,
     query_ids: str | None,
-    filter_file: str | None,
     memory: str | None,
     threads: int | None,
     device: str,
@@ -78,6 +75,8 @@ def command(
     block by block, within --memory. What was found is kept in OUTPUT.checkpoint every half
     minute; after a crash or Ctrl-C the same command goes on from there.
 
+    --filter says what queries may find; those that share a filter are searched together.
+
     After inserts, deletes and changes, --update repairs a truth: what comes out has the bits of a
     new one. Rows are known by their ids.
 
@@ -86,6 +85,8 @@ def command(
       semrecall truth base.fbin queries.fbin -k 100 --space ip -o truth.parquet
       semrecall truth "s3://bucket/part-*.npy" queries.npy -k 100 --space cosine \
           --engine ray --address auto -o truth.parquet
+      semrecall truth base.parquet queries.npy -k 10 --space ip \
+          --filter 'lang == "th" and price < 20' -o truth.parquet
       semrecall truth new.npy queries.npy -k 100 --space ip --base-ids new.txt \
           --update truth.parquet --changed changed.txt -o truth.parquet
     """
@@ -129,7 +130,7 @@ def command(
             asked,
             k,
             space,
-            filter=filter_file,
+            **filter_given(given, rows, asked),
             memory=None if memory is None else bytes_of(memory),
             threads=threads,
             progress=progress,

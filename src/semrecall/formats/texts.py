@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from semrecall.data.allowed import Allowed
 from semrecall.data.ids import Ids, ids
 from semrecall.data.pairs import Pairs
 from semrecall.data.run import DOC_COLUMNS, QUERY_COLUMNS
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
+    "QUERY_NAMES",
     "read_allowed",
     "read_columns",
     "read_documents",
@@ -38,7 +40,8 @@ __all__ = [
 ]
 
 _TEXT_NAMES = ("text", "contents", "content", "body", "passage", "query", "question")
-_QUERY_NAMES = ("query_id", "id", "_id", "qid", "query-id")
+#: Names of columns that hold the ids of queries, most usual first.
+QUERY_NAMES = ("query_id", "id", "_id", "qid", "query-id")
 _IMAGE_NAMES = ("image", "image_path", "image_url")
 _NO_NUMBERS: frozenset[str] = frozenset()
 
@@ -156,10 +159,10 @@ def read_columns(path: Path | str) -> dict[str, Any]:
     path = Path(path)
     records = read_records(path)
     if GRADES in records.columns:
-        id_name = next((n for n in _QUERY_NAMES if n in records.columns), GRADES)
+        id_name = next((n for n in QUERY_NAMES if n in records.columns), GRADES)
         queries = line_ids(records)
     else:
-        id_name = _name_of(records, _QUERY_NAMES, "query ids")
+        id_name = _name_of(records, QUERY_NAMES, "query ids")
         with named(path):
             queries = ids(records.columns[id_name], what="query ids")
     twice = queries.first_duplicate()
@@ -176,15 +179,31 @@ def read_columns(path: Path | str) -> dict[str, Any]:
     return found
 
 
-def read_allowed(path: Path | str) -> dict[str | int, Ids] | NDArray[np.bool_]:
+def read_allowed(
+    path: Path | str, *, bits: Literal["big", "little"] | None = None, rows: int | None = None
+) -> dict[str | int, Ids] | NDArray[np.bool_] | Allowed:
     """Which documents a filter allows, per query.
 
     JSON lines {query_id, ids} or a parquet table (query_id, doc_id) give {query id: ids}. A
-    `.npy` mask of booleans, shape (n,) for all queries or (n_queries, n), gives the array.
+    `.npy` mask of booleans, shape (n,) for all queries or (n_queries, n), gives the array; one of
+    packed bits (uint8, eight rows a byte) gives `Allowed`.
+
+    bits: where packed bits have the first of eight rows: in the highest ("big") or in the lowest
+        bit. rows: how many the base has. Packed bits need both.
     """
     path = Path(path)
     if bare_name(path).endswith(".npy"):
         mask = map_npy(path)
+        if mask.dtype == np.uint8 and mask.ndim in (1, 2):
+            if bits is None or rows is None:
+                raise fault(
+                    path,
+                    "holds uint8, which may be packed bits",
+                    "say where the first of eight rows is: --filter-bits big (numpy.packbits) or "
+                    "little (faiss, Roaring, Arrow)",
+                )
+            with named(path):
+                return Allowed.of_bits(mask, rows, order=bits)
         if mask.dtype != np.bool_ or mask.ndim not in (1, 2):
             raise fault(
                 path,
@@ -193,12 +212,12 @@ def read_allowed(path: Path | str) -> dict[str | int, Ids] | NDArray[np.bool_]:
             )
         return mask
     records = read_records(path)
-    query_name = _name_of(records, _QUERY_NAMES, "query ids")
+    query_name = _name_of(records, QUERY_NAMES, "query ids")
     with named(path):
         queries = ids(records.columns[query_name], what="query ids")
         if "ids" in records.columns:
-            rows = _lists(records.columns["ids"])
-            return {q: ids(row) for q, row in zip(queries, rows, strict=True)}
+            lists = _lists(records.columns["ids"])
+            return {q: ids(row) for q, row in zip(queries, lists, strict=True)}
         documents = ids(records.columns[_name_of(records, DOC_COLUMNS, "document ids")])
     allowed: dict[str | int, Ids] = {}
     order = np.argsort(queries.codes, kind="stable")

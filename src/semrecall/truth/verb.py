@@ -19,7 +19,7 @@ from semrecall.exact.filters import Filter
 from semrecall.exact.maxsim import search_documents
 from semrecall.exact.search import Progress, machine_memory
 from semrecall.exact.search import workers as cores
-from semrecall.formats import read_allowed, read_ids, read_queries
+from semrecall.formats import read_ids, read_queries
 from semrecall.formats.multivectors import documents_of
 from semrecall.formats.remote import is_url
 from semrecall.registry import did_you_mean
@@ -28,6 +28,7 @@ from semrecall.space import space as space_named
 from semrecall.systems import base_vectors
 from semrecall.truth.checkpoint import Checkpoint
 from semrecall.truth.engines import ENGINES, by_processes, by_threads
+from semrecall.truth.filtering import allowed_for, parquet_files
 from semrecall.truth.rows import RowHashes
 from semrecall.truth.shards import Shards
 from semrecall.truth.update import update_truth
@@ -82,6 +83,8 @@ def truth(
     space: str | Space,
     *,
     filter: Any = None,  # noqa: A002
+    columns: Any = None,
+    query_columns: Mapping[str, Any] | Path | str | None = None,
     memory: int | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -112,7 +115,13 @@ def truth(
         booleans); "maxsim" of documents of several vectors (MultiVectors, lists of matrices, or
         files of them), searched by threads, without checkpoint or update.
     filter: what each query may find: a mask (n,) or (n_queries, n), allowed ids per query
-        ({query id: ids} or one list a query), or the path of a file of either.
+        ({query id: ids} or one list a query), `Allowed`, the path of a file of masks or ids, or a
+        predicate over columns of the base ('lang == "th" and price < 20'): one for all, a list of
+        one a query, or {query id: predicate}, None for a query without. Queries that share a filter
+        are searched together. One whose filter allows nothing has an empty row and a reason.
+    columns: those of the base, for predicates: parquet, another file of records, or a frame; the
+        parquet files of the base when None. query_columns: those of the queries, in their order,
+        or their file: `$name` in a predicate is the query's own value there.
     memory: bytes for blocks, results and survivors; a quarter of the machine's when None. It
         bounds what is held at a time, whatever the size of the base; processes share it, and on a
         cluster it is that of each node.
@@ -156,12 +165,16 @@ def truth(
                 f"maxsim knows no {' or '.join(refused)}: documents of several vectors are "
                 "searched by the threads of one process, from the start"
             )
+        documents, asked_documents = documents_of(base), documents_of(queries)
         return search_documents(
-            documents_of(base), documents_of(queries), k,
-            allowed=read_allowed(filter) if isinstance(filter, str | Path) else filter,
+            documents, asked_documents, k,
+            allowed=allowed_for(filter, documents, asked_documents, columns, query_columns),
             memory=memory, threads=threads, progress=progress,
         )  # fmt: skip
     opened, asked = open_base(base), open_queries(queries)
+    if columns is None and opened.shards is not None:
+        columns = parquet_files(opened.shards.files)
+    allowed = allowed_for(filter, opened.vectors, asked, columns, query_columns)
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise InputError(f"k is {k!r}; expected a whole number of at least 1")
     if spare is not None and spare < 0:
@@ -169,7 +182,7 @@ def truth(
 
     def search_all(source: Any, some: Vectors, depth: int) -> Run:
         return _searched(
-            source, some, depth, space, filter=filter, memory=memory, threads=threads,
+            source, some, depth, space, allowed=allowed, memory=memory, threads=threads,
             progress=progress, engine=engine, workers=workers, address=address,
             checkpoint=checkpoint, timings=timings, device=device,
         )  # fmt: skip
@@ -181,7 +194,7 @@ def truth(
         run = search_all(opened, asked, depth)
         hashes = None
     else:
-        if filter is not None:
+        if allowed is not None:
             raise InputError("a filtered truth cannot be updated; leave update or filter out")
         done = update_truth(
             update, opened.vectors, asked, int(k), space, search=search_all, source=opened,
@@ -207,7 +220,7 @@ def _searched(
     k: int,
     space: str | Space,
     *,
-    filter: Any,  # noqa: A002
+    allowed: Any,
     memory: int | None,
     threads: int | None,
     progress: Progress | None,
@@ -219,7 +232,6 @@ def _searched(
     device: str | None,
 ) -> Run:
     """The k nearest of all rows; see `truth`."""
-    allowed = read_allowed(filter) if isinstance(filter, str | Path) else filter
     if engine not in ENGINES:
         raise InputError(f"unknown engine {engine!r}", hint=did_you_mean(engine, ENGINES))
     opened, asked = open_base(base), queries
