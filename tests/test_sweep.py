@@ -11,7 +11,7 @@ import pytest
 from tuned_system import Shells
 
 import semrecall as sr
-from semrecall.errors import InputError
+from semrecall.errors import InputError, MismatchError, SemrecallWarning
 
 K = 10
 RNG = np.random.default_rng(11)
@@ -193,6 +193,35 @@ def test_filters_go_to_the_system_and_their_selectivity_is_an_axis():
         narrow, wide = (rows[g, visit].measures[f"recall@{K}"].mean for g in ("0.1", "1"))
         assert narrow < wide
     assert rows["0.1", 100].measures[f"recall@{K}"].mean == 1
+
+
+def test_a_run_remembers_its_filters_and_a_truth_without_them_is_noticed(tmp_path):
+    system = Filtered().build(BASE, "l2")
+    limits = [30, None] * 30
+    truth = sr.truth(BASE, QUERIES, K, "l2", filter=np.tile(np.arange(300) < 30, (60, 1)))
+    run, _ = sr.search(system, QUERIES, K, filters=limits, repeats=1, latency_queries=0)
+    sr.write(run, tmp_path / "run.parquet")
+    run = sr.read(tmp_path / "run.parquet")
+    known = run.identity["filter"]
+    assert (known["filters"], known["queries"], known["says"]) == (1, 30, ["30"])
+    other, _ = sr.search(system, QUERIES, K, filters=[40] * 60, repeats=1, latency_queries=0)
+    assert other.identity["filter"]["fingerprint"] != known["fingerprint"]
+    for given in (run, sr.rescore(run, BASE, QUERIES, "l2")):
+        with pytest.raises(MismatchError, match="with filters, the truth was made without"):
+            sr.evaluate(given, f"recall@{K}", truth=TRUTH)
+        assert sr.evaluate(given, f"recall@{K}", truth=truth).mean(f"recall@{K}") > 0
+    plain, _ = sr.search(system, QUERIES, K, repeats=1, latency_queries=0)
+    assert plain.identity == {"filter": None}
+    with pytest.warns(SemrecallWarning, match="without filters, the truth was made with some"):
+        sr.evaluate(plain, f"recall@{K}", truth=truth)
+    with pytest.warns(SemrecallWarning, match="without filters, the truth was made with some"):
+        sweep(system, f"recall@{K}", truth=truth, settings={"visit": [3]})
+    with pytest.raises(MismatchError, match="every setting is searched with filters"):
+        sweep(system, f"recall@{K}", settings={"visit": [3]}, filters=limits)
+    # A system that takes no filters may have them built in: nothing is known, nothing is said.
+    unfiltered, _ = sr.search(built(), QUERIES, K, repeats=1, latency_queries=0)
+    assert dict(unfiltered.identity) == {}
+    sr.evaluate(unfiltered, f"recall@{K}", truth=truth)
 
 
 # -- the command line -----------------------------------------------------------------------------

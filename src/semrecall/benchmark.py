@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -280,7 +282,28 @@ def _run(
         k=asked.k,
         name=name,
         reasons=asked.reasons if any(asked.reasons) else (),
+        identity=_filter_identity(asked),
     )
+
+
+def _filter_identity(asked: _Asked) -> dict[str, Any]:
+    """With which filters was asked, as a run remembers it; nothing of a system that takes none."""
+    if not asked.system.filtered:
+        return {}
+    given = [None if one in (None, "") else one for one in asked.filters or ()]
+    said = [json.dumps(one, default=str, ensure_ascii=False, sort_keys=True) for one in given]
+    distinct = dict.fromkeys(text for text, one in zip(said, given, strict=True) if one is not None)
+    if not distinct:
+        return {"filter": None}
+    whole = hashlib.sha256("\n".join(said).encode())
+    return {
+        "filter": {
+            "fingerprint": whole.hexdigest()[:32],
+            "filters": len(distinct),
+            "queries": sum(one is not None for one in given),
+            "says": list(distinct)[:20],
+        }
+    }
 
 
 def _check_answer(asked: _Asked, n: int, ids: NDArray[Any], scores: NDArray[Any] | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from semrecall.data.ids import Ids, ids
-from semrecall.errors import InputError
+from semrecall.errors import InputError, MismatchError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["NOTHING_ALLOWED", "Allowed", "RowSet"]
+__all__ = ["NOTHING_ALLOWED", "Allowed", "RowSet", "filter_mismatch", "filtered"]
 
 #: The reason of a query whose filter leaves no row.
 NOTHING_ALLOWED = "the filter allows no row"
@@ -195,3 +195,28 @@ class Allowed:
         )
         distinct = [sets[int(at)] for at in np.unique(which, return_index=True)[1]]
         return cls(tuple(distinct), which, (), ids, queries)
+
+
+def filtered(identity: Mapping[str, Any]) -> bool | None:
+    """Whether a run of this identity was made with filters; None where it does not say."""
+    return bool(identity["filter"]) if "filter" in identity else None
+
+
+def filter_mismatch(truth: bool | None, run: bool | None, name: str) -> str:
+    """What is odd about a truth and a run where only one is filtered; "" if nothing is.
+
+    truth, run: whether they are, None where it is not known. name: what the run is called.
+    Raises MismatchError where results were filtered and the truth was not: then neighbours that
+    no filter allows count as missed.
+    """
+    if run and truth is False:
+        raise MismatchError(
+            f"{name} is searched with filters, the truth was made without",
+            hint="make the truth with the same filters: semrecall truth --filter, --filter-column",
+        )
+    if truth and run is False:
+        return (
+            f"{name} was searched without filters, the truth was made with some: what they do not "
+            "allow is never right"
+        )
+    return ""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from semrecall.data import Ids, Judgments, Run, Vectors
+from semrecall.data.allowed import filter_mismatch, filtered
 from semrecall.data.ids import concatenate, ids, unify
 from semrecall.data.matching import difference
 from semrecall.data.multivectors import MultiVectors
@@ -59,6 +60,10 @@ class Inputs:
         remarks = _check_ids(self.runs, self.truth, self.judgments)
         if self.truth is not None:
             remarks += _exchanged(self.runs, self.truth)
+            whole = filtered(self.truth.identity)
+            for name, run in self.runs.items():
+                odd = filter_mismatch(whole, filtered(run.identity), f"run {name!r}")
+                remarks += [odd] if odd else []
         for remark in remarks:
             warnings.warn(remark, SemrecallWarning, stacklevel=3)
         self.notes += remarks
@@ -248,7 +253,7 @@ def _exchanged(runs: Mapping[str, Run], truth: Run) -> list[str]:
         f"run {name!r} was found by exact search, the scores of the truth are by an index: are "
         "run and truth exchanged?"
         for name, run in runs.items()
-        if run.identity and run.scores_by == "exact"
+        if "base" in run.identity and run.scores_by == "exact"
     ]
 
 

@@ -224,7 +224,7 @@ def align(
         true_scores_by=None if truth is None or truth.flat_scores is None else truth.scores_by,
         depth=None if truth is None else truth.depth,
         run_depth=run.depth,
-        ties_kept=truth is not None and bool(truth.identity),
+        ties_kept=truth is not None and "base" in truth.identity,
         repeats=repeats,
         missing=np.where(run_rows >= 0, missing, 0),
         violations=violations,

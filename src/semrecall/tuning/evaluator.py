@@ -14,6 +14,7 @@ import numpy as np
 
 from semrecall.benchmark import search
 from semrecall.data import Cost, Ids, Judgments, Run, Vectors
+from semrecall.data.allowed import filter_mismatch, filtered
 from semrecall.data.ids import codes_in, unify
 from semrecall.data.ids import ids as ids_of
 from semrecall.data.run import group_rows
@@ -134,6 +135,7 @@ class Evaluator:
         self.k = self._results(k)
         self.filters = self._each(filters, "filters")
         self.texts = self._each(texts, "texts")
+        self._check_filters()
         self._checked = False
         self._used: dict[str, Measure] = {}
         self._parts: dict[bytes, tuple[Run | None, Judgments | None]] = {}
@@ -251,6 +253,11 @@ class Evaluator:
         if len(given) != len(self.matrix):
             raise InputError(f"{len(given):,} {what} for {len(self.matrix):,} queries")
         return [given[row] for row in self._at.tolist()]
+
+    def _check_filters(self) -> None:
+        """Raise MismatchError where queries have filters, but the truth was made without."""
+        if self.truth is not None and any(one not in (None, "") for one in self.filters or ()):
+            filter_mismatch(filtered(self.truth.identity), True, "every setting")
 
     def _known(self) -> NDArray[np.int64]:
         """Rows of the query vectors that truth or judgments know."""
