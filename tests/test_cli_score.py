@@ -419,3 +419,20 @@ def test_titles_choose_and_order_columns():
 def test_json_of_numpy_and_infinities():
     found = json.loads(json_text({"x": np.float64("nan"), "y": np.arange(2), "z": [float("inf")]}))
     assert found == {"x": None, "y": [0, 1], "z": [None]}
+
+
+def test_gates_go_to_junit_summary_and_annotations(shell, tmp_path, monkeypatch):
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "step.md"))
+    (tmp_path / "step.md").write_text("before\n")
+    status, _, err = shell(
+        *ALL, "--fail-under", "recall@4=0.6", "--fail-under", "srecall@4=0.5", "--junit", "out.xml"
+    )
+    assert status == 1
+    assert "::error::recall@4 is 0.583333, under 0.6" in err
+    xml = (tmp_path / "out.xml").read_text()
+    assert 'tests="2" failures="1"' in xml
+    summary = (tmp_path / "step.md").read_text()
+    assert summary.startswith("before\n## semrecall score\n")
+    assert "| recall@4 >= 0.6 | ivf | 0.5833 |" in summary
+    assert "| FAILED |" in summary

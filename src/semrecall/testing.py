@@ -1,4 +1,4 @@
-"""Contracts for anyone's system or judge: one call shows whether it keeps its promises."""
+"""For tests: contracts of anyone's system or judge in one call, and measures that must hold."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from semrecall.data import Run, Vectors
 from semrecall.errors import InputError, SemrecallWarning
 from semrecall.exact import rescore
 from semrecall.exact import search as exact_search
+from semrecall.gates import assert_measure
 from semrecall.judges import Answer, Document, Judge, Ledger, Question, Reply, Status, open_judge
 from semrecall.judges.asking import ask
 from semrecall.space import space as space_of
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from semrecall.space import Space
 
-__all__ = ["check_judge", "check_system"]
+__all__ = ["assert_measure", "check_judge", "check_system"]
 
 _ROWS, _DIMENSION, _QUERIES, _K = 600, 16, 12, 10
 #: Scores of float32 arithmetic agree with exact ones to this, relative to the largest.

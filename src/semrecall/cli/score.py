@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from semrecall.cli.ci import ci_options
 from semrecall.cli.corrected import correct_options, corrections, show_corrections
 from semrecall.cli.inputs import FILE, evaluated, input_options
 from semrecall.cli.outputs import OutputPath, WritingCommand
@@ -14,6 +15,7 @@ from semrecall.cli.tables import format_option
 if TYPE_CHECKING:
     from semrecall.correction import Correction
     from semrecall.evaluate import Result
+    from semrecall.gates import Verdict
 
 __all__ = ["command"]
 
@@ -43,6 +45,7 @@ __all__ = ["command"]
     metavar="MEASURE=VALUE",
     help="Exit with 1 when the mean is worse; may be repeated.",
 )
+@ci_options
 @format_option
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> None:
@@ -59,15 +62,18 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     that a run lacks scores 0. Exit status: 0 done, 1 a --fail-under was not met, 2 wrong input.
     """
     from semrecall.cli.tables import print_rows
+    from semrecall.gates import Gate, verdicts
     from semrecall.registry import import_extra
 
-    gates = [_gate(text) for text in given["fail_under"]]
+    gates = [Gate.read(text) for text in given["fail_under"]]
     if given["html"]:
         # Better now than after the work.
         import_extra("matplotlib", "report", "an HTML report")
-    result = evaluated(given, [name for name, _ in gates])
+    result = evaluated(given, [gate.measure for gate in gates])
     corrected = corrections(given, result)
-    failed = _failed(result, gates)
+    rows, several = result.summary(), len(result.runs) > 1
+    judged = [verdict for gate in gates for verdict in verdicts(gate, rows, several=several)]
+    failed = [verdict.message for verdict in judged if not verdict.passed]
     if given["correct_with"] and given["format"] == "csv":
         print_rows([row for found in corrected for row in found.rows()], "csv")
     elif given["ties"] and given["format"] != "json":
@@ -81,44 +87,29 @@ def command(ctx: click.Context, /, **given: Any) -> None:
         click.echo(f"wrote {given['html']}", err=True)
     for line in failed:
         click.echo(f"failed: {line}", err=True)
+    _tell_ci(given, result, judged)
     ctx.exit(1 if failed else 0)
 
 
-def _gate(text: str) -> tuple[str, float]:
-    """`srecall(rel=2)@100=0.95` or `...=95%` as a measure and a number."""
-    from semrecall.errors import InputError
+def _tell_ci(given: dict[str, Any], result: Result, judged: list[Verdict]) -> None:
+    """JUnit, a summary and annotations, where they are wanted."""
+    from semrecall.cli.ci import annotate, append_summary, case_of, gates_table, junit
+    from semrecall.cli.tables import rows_text
+    from semrecall.evaluate import document, table
 
-    name, _, value = text.rpartition("=")
-    percent = value.strip().endswith("%")
-    try:
-        limit = float(value.strip().rstrip("%")) / (100 if percent else 1)
-    except ValueError:
-        limit = float("nan")
-    if not name.strip() or limit != limit:
-        raise InputError(
-            f"--fail-under {text!r} is not MEASURE=VALUE", hint="for example srecall@100=0.95"
-        )
-    return name.strip(), limit
-
-
-def _failed(result: Result, gates: list[tuple[str, float]]) -> list[str]:
-    """One line for each gate a run does not pass; a mean over no query passes none."""
-    from semrecall.measures import parse
-
-    lines = []
-    for name, limit in gates:
-        measure = parse(name)
-        for run in result.runs:
-            mean = result.mean(name, run)
-            passed = mean <= limit if measure.lower_is_better else mean >= limit
-            if not passed:
-                of_run = f" of {run}" if len(result.runs) > 1 else ""
-                found = f"{mean:.6g}" if mean == mean else "undefined for every query"
-                side = "above" if measure.lower_is_better else "under"
-                if mean == mean:
-                    found += f", {side} {limit:g}"
-                lines.append(f"{measure}{of_run} is {found}")
-    return lines
+    cases = [case_of(verdict) for verdict in judged]
+    if given["junit"]:
+        junit(cases, given["junit"])
+    if given["summary"]:
+        rows, titles = gates_table(judged)
+        headings = document.titles(with_run=len(result.runs) > 1, with_group=False)
+        values = rows_text(
+            map(document.summary_row, result.summary()), "markdown", titles=headings,
+            notes=table.remarks(result),
+        )  # fmt: skip
+        gates = rows_text(rows, "markdown", titles=titles) if rows else ""
+        append_summary(given["summary"], "semrecall score", [gates, values])
+    annotate(cases)
 
 
 def _show_ties(result: Result, format: str, per_query: bool) -> None:  # noqa: A002
