@@ -75,13 +75,12 @@ def junit(cases: Iterable[Case], path: str) -> None:
                 ("failures", "failure"), ("errors", "error"), ("skipped", "skipped"),
             )
         }  # fmt: skip
-        suite = SubElement(root, "testsuite", name=name, tests=str(len(members)), **counts)
+        suite = SubElement(root, "testsuite", {"name": name, "tests": str(len(members)), **counts})
         for case in members:
             timed = {} if case.seconds is None else {"time": f"{case.seconds:.3f}"}
             title = one_line(case.name)
-            element = SubElement(
-                suite, "testcase", classname=f"semrecall.{name}", name=title, **timed
-            )
+            named = {"classname": f"semrecall.{name}", "name": title, **timed}
+            element = SubElement(suite, "testcase", named)
             if case.outcome != "passed":
                 SubElement(element, case.outcome, message=one_line(case.message))
     indent(root)
