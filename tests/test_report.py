@@ -120,7 +120,7 @@ def test_the_page_has_all_its_parts(page):
         "What the codes lose",
         "How much tolerance",
         "Do scores tell what is relevant?",
-        "By sn, the number of semantic neighbours among the exact 10",
+        "By number of semantic neighbours among the exact 10 (sn)",
         "By lang",
         "Worst queries",
         "How this was made",
@@ -239,7 +239,7 @@ def test_missed_neighbours_stand_with_grades_and_texts():
     page = html_report(result, query_texts={result.queries[row]: "how do I"},
                        document_texts={best.document: "the answer"})  # fmt: skip
     assert "how do I" in page
-    first = page.split("how do I")[1].split("</tr>")[1]
+    first = page.split("Worst queries</h2>")[1].split("how do I")[1].split("</tr>")[1]
     assert "the answer" in first
     assert f"<td>{best.rank}</td><td>1</td>" in first
 

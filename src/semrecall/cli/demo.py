@@ -169,6 +169,7 @@ def _write_report(story: Sweep, path: str) -> None:
             path,
             query_texts=story.problem.questions,
             document_texts=story.problem.documents,
+            sweep=story.curves,
             command="semrecall demo",
         )
     except MissingExtra as error:

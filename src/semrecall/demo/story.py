@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
+import numpy as np
+
 from semrecall.benchmark import codes_truth, search
 from semrecall.data import Cost, Judgments, Run, Vectors
 from semrecall.demo.corpus import corpus
@@ -19,6 +21,10 @@ from semrecall.demo.lsa import embed
 from semrecall.evaluate import Missed, Result, evaluate
 from semrecall.exact import search as exact_search
 from semrecall.systems import open_system
+from semrecall.tuning.evaluator import Measured
+from semrecall.tuning.objectives import objective
+from semrecall.tuning.ranges import Setting
+from semrecall.tuning.sweeping import Sweep as Curves
 
 __all__ = ["MEASURES", "Cheapest", "Example", "Problem", "Sweep", "load", "sweep"]
 
@@ -67,6 +73,27 @@ class Sweep:
             if self.result.mean(measure, run) >= target
         ]
         return min(reached, key=lambda c: c.distance_computations, default=None)
+
+    @property
+    def curves(self) -> Curves:
+        """Quality against bytes read, as `sr.sweep` gives it."""
+        points = tuple(
+            (
+                Setting(f"faiss?factory={FACTORY}", search=tuple(cost.settings.items())),
+                Measured(
+                    np.arange(len(self.result.queries)),
+                    {measure: self.result[measure, run].values for measure in MEASURES},
+                    {"bytes_read": cost.bytes_read},
+                ),
+            )
+            for run, cost in self.costs.items()
+            if cost.bytes_read is not None
+        )
+        by = {name: part for name, part in self.shown.slices.items() if name == "sn"}
+        return Curves(
+            {f"faiss?factory={FACTORY}": points}, self.result.measures, objective("bytes_read"),
+            by, len(self.result.queries), self.result.confidence, self.result.seed,
+        )  # fmt: skip
 
     def example(self, *, matters: bool) -> Example | None:
         """A question for which neighbours were missed and it mattered most, or not at all.

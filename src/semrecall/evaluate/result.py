@@ -436,6 +436,12 @@ class Result:
         report = importlib.import_module("semrecall.report")
         return report.figures_of(lambda: report.html_report(self, **options))
 
+    def _repr_html_(self) -> str:
+        import importlib
+
+        summary = importlib.import_module("semrecall.report.summary")
+        return f"{summary.summary(self)}{summary.remarks(self)}"
+
     def __str__(self) -> str:
         from semrecall.evaluate.table import text
 

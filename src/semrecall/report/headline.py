@@ -69,8 +69,8 @@ def facts(result: Result) -> str:
     if not items:
         return ""
     return (
-        "<p>An index is faster than exact search because it misses some of the nearest neighbours. "
-        "That matters where a missed one is relevant, and nowhere else.</p>"
+        "<p>An index is faster than exact search, and pays for it: some of the nearest neighbours "
+        "are missed. That matters where a missed one is relevant.</p>"
         f'<ul class="facts">{"".join(items)}</ul>'
     )
 

@@ -24,7 +24,7 @@ from semrecall.report.pictures import codes_loss, neighbours, values
 from semrecall.report.summary import remarks, slice_table, summary
 from semrecall.report.sweep import sweep_parts
 from semrecall.report.tolerances import tolerances
-from semrecall.report.waterfall import picture, waterfall_remarks
+from semrecall.report.waterfall import behind_losses, group_tables, picture, waterfall_remarks
 from semrecall.text import one_line, plural
 from semrecall.waterfall import waterfall as waterfall_of
 from semrecall.waterfall.text import headline as waterfall_headline
@@ -38,10 +38,12 @@ if TYPE_CHECKING:
     from semrecall.tuning.sweeping import Sweep
     from semrecall.waterfall import Waterfall
 
-__all__ = ["html_report", "waterfalls", "write_html"]
+__all__ = ["html_report", "write_html"]
 
 #: Waterfalls of so many runs are drawn.
 _RUNS = 4
+#: So many queries behind each loss are shown.
+_BEHIND = 10
 #: Whether scores tell what is relevant is asked of so many queries at most.
 _ANALYSED = 500
 
@@ -82,7 +84,8 @@ def html_report(
     title: instead of the answer in one sentence.
     """
     answer = title or headline(result)
-    falls = waterfalls(result) if waterfall is None else {"": waterfall}
+    texts = Texts(by_text(query_texts), by_text(document_texts))
+    falls = waterfalls(result, texts) if waterfall is None else {"": waterfall}
     first = next(iter(falls.values()), None)
     parts = [
         f"<h1>{escape(answer)}</h1>",
@@ -101,7 +104,7 @@ def html_report(
         *_scores(result),
         *_agreement(agreement),
         *(slice_table(result, part) for part in result.slices.values()),
-        worst_queries(result, Texts(by_text(query_texts), by_text(document_texts))),
+        worst_queries(result, texts),
         making(result, command, sources or {}),
     ]
     return page(answer, parts)
@@ -116,17 +119,20 @@ def _standing(result: Result) -> str:
     return f'<p class="quiet">{escape(" · ".join(parts))}</p>'
 
 
-def waterfalls(result: Result) -> dict[str, Waterfall]:
+def waterfalls(result: Result, texts: Texts) -> dict[str, Waterfall]:
     """Where relevant documents are lost, by run; empty without truth or judgments."""
     if result.truth is None or result.judgments is None:
         return {}
     rel = next((m.rel for m in result.measures if m.name == "srecall"), 1.0)
+    columns = {name: part.labels for name, part in result.slices.items()}
     found = {}
     for run in result.runs[:_RUNS]:
         try:
             found[run] = waterfall_of(
                 result.judgments, truth=result.truth, codes=result.codes,
                 runs={"index": result.given[run]}, k=result.k, rel=rel,
+                query_texts=texts.queries, document_texts=texts.documents,
+                columns={"query_id": list(result.queries), **columns}, by=list(columns),
                 seed=result.seed, confidence=result.confidence,
             )  # fmt: skip
         except SemrecallError:
@@ -139,14 +145,24 @@ def _waterfalls(falls: Mapping[str, Waterfall]) -> list[str]:
         return []
     first = next(iter(falls.values()))
     parts = [
-        "<h2>Where relevant documents are lost</h2><p>Each relevant document is lost at the first "
-        f"stage that does not have it, or kept: the stages add up. {escape(opening(first))}.</p>"
+        "<p>Each relevant document is lost at the first stage that does not have it, or kept: the "
+        f"stages add up. {escape(opening(first))}.</p>"
     ]
     for run, fall in falls.items():
         said = f"{waterfall_headline(fall)}."
         parts.append(f"<p>{escape(f'{one_line(run)}: {said}' if len(falls) > 1 else said)}</p>")
         parts.append(picture(fall, run if len(falls) > 1 else ""))
-    return [*parts, waterfall_remarks(first)]
+    parts.append(waterfall_remarks(first))
+    if len(falls) == 1:
+        # Headings of what is folded go down a level.
+        parts += _folded("The same by group", group_tables(first))
+        parts += _folded("The queries behind each loss", behind_losses(first, _BEHIND))
+    return ["<h2>Where relevant documents are lost</h2>", *parts]
+
+
+def _folded(title: str, parts: list[str]) -> list[str]:
+    inside = "".join(under("", "", parts)[1:])
+    return [f"<details><summary>{title}</summary>{inside}</details>"] if inside else []
 
 
 def _sweep(sweep: Sweep | SavedSweep | None) -> list[str]:

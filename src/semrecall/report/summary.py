@@ -71,5 +71,5 @@ def slice_table(result: Result, part: Slice) -> str:
         for row in result.summary(by=part.column)
     ]
     heads = ["measure", part.column, *(["run"] if several else []), *_heads(result)]
-    about = f", the {part.about}" if part.about else ""
-    return f"<h2>By {escape(part.column + about)}</h2>{table(heads, rows, names=2 + several)}"
+    about = f"{part.about} ({part.column})" if part.about else part.column
+    return f"<h2>By {escape(about)}</h2>{table(heads, rows, names=2 + several)}"

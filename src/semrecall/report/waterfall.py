@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from semrecall.waterfall import LostQuery, Step, Waterfall
 
 __all__ = [
-    "falls", "picture", "waterfall_page", "waterfall_parts", "waterfall_remarks", "write_waterfall",
+    "behind_losses", "falls", "group_tables", "picture", "waterfall_page", "waterfall_parts",
+    "waterfall_remarks", "write_waterfall",
 ]  # fmt: skip
 
 #: So many queries are shown behind each loss, and so many documents of each.
@@ -51,19 +52,30 @@ def waterfall_page(
 
 def waterfall_parts(found: Waterfall) -> list[str]:
     """The picture, tables and queries, to stand on any page."""
-    parts = [picture(found)]
+    parts = [picture(found), *group_tables(found), waterfall_remarks(found)]
+    return parts + behind_losses(found)
+
+
+def group_tables(found: Waterfall) -> list[str]:
+    """The stages over each group of every slice."""
+    tables = []
     for column in found.slices:
         groups = [
             (group, *row) for group, steps in found.by(column).items() for row in step_rows(steps)
         ]
-        heads = (column, *HEADS)
-        parts.append(f"<h2>By {escape(column)}</h2>{table(heads, groups, names=2)}")
-    parts.append(waterfall_remarks(found))
+        shown = table((column, *HEADS), groups, names=2)
+        tables.append(f"<h2>By {escape(column)}</h2>{shown}")
+    return tables
+
+
+def behind_losses(found: Waterfall, limit: int = _LISTED) -> list[str]:
+    """The queries behind each loss, and behind lucky finds, those of the largest share first."""
+    parts = []
     for stage in found.stages:
         if stage.lost.any():
-            parts.append(_behind(found, stage.name, lucky=False))
+            parts.append(_behind(found, stage.name, limit, lucky=False))
         if stage.lucky.any():
-            parts.append(_behind(found, stage.name, lucky=True))
+            parts.append(_behind(found, stage.name, limit, lucky=True))
     return parts
 
 
@@ -88,13 +100,8 @@ def picture(found: Waterfall, of: str = "") -> str:
         "share of a query's relevant documents, mean over queries; thin lines are intervals",
         falls(f"Waterfall {of}".strip(), f"Of all relevant documents known {said}.", steps),
     )
-    rows = [(_named(name), *rest) for name, *rest in step_rows(steps)]
+    rows = [(shortened(about(name)), *rest) for name, *rest in step_rows(steps)]
     return f'<div class="beside">{drawing}{table(("lost by", *HEADS[1:]), rows)}</div>'
-
-
-def _named(stage: str) -> str:
-    said = about(stage)
-    return shortened(said) if stage in said else f"{said} ({stage})"
 
 
 @chart
@@ -132,12 +139,13 @@ def falls(title: str, said: str, steps: Sequence[Step]) -> str:
     return svg(drawn, title, said, (heads, rows))
 
 
-def _behind(found: Waterfall, name: str, *, lucky: bool) -> str:
+def _behind(found: Waterfall, name: str, limit: int, *, lucky: bool) -> str:
     """The queries behind a loss, or behind lucky finds, in a list that folds."""
-    queries = found.lucky(name) if lucky else found.behind(name)
+    counts = found[name].lucky if lucky else found[name].lost
+    queries = found.lucky(name, limit) if lucky else found.behind(name, limit)
     stages = [stage.name for stage in found.stages]
-    items = "\n".join(_query(one, stages) for one in queries[:_LISTED])
-    more = len(queries) - _LISTED
+    items = "\n".join(_query(one, stages) for one in queries)
+    more = int((counts > 0).sum()) - len(queries)
     rest = f"<p>And {plural(more, 'query', 'queries')} more.</p>" if more > 0 else ""
     title = f"Lucky finds at {name}" if lucky else f"Lost at {name}"
     said = (

@@ -251,6 +251,13 @@ class Waterfall:
 
         importlib.import_module("semrecall.report.waterfall").write_waterfall(self, path, **options)
 
+    def plot(self) -> Any:
+        """The picture, as `Result.plot` gives those of a report."""
+        import importlib
+
+        report = importlib.import_module("semrecall.report")
+        return report.figures_of(lambda: report.waterfall.picture(self))
+
     def __str__(self) -> str:
         from semrecall.waterfall.text import text
 
