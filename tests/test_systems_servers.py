@@ -423,6 +423,27 @@ def test_what_was_built_under_a_name_stays_and_is_not_built_over(any_server):
     assert server.in_flight == 0
 
 
+def test_settings_are_written_as_the_server_takes_them(elastic, opensearch, weaviate):
+    asked = {
+        "elasticsearch": (elastic, {"m": 8}, {"num_candidates": 50}, '"num_candidates": 50'),
+        "opensearch": (opensearch, {"m": 8}, {"ef_search": 50}, '"ef_search": 50'),
+        "weaviate": (weaviate, {"max_connections": 8}, {"ef": 50}, "hnsw(ef=50)"),
+    }
+    for name, (server, knobs, settings, expected) in asked.items():
+        system = open_system(f"{name}://{server.host}").build(BASE, "ip", **knobs)
+        assert expected in system.snippet(settings)
+        request, _, body = system.build_snippet(knobs).partition("\n")
+        # What is pasted is what was sent, but for the name, which was one of our own.
+        method, path = request.split()
+        made = json.loads(body)
+        starts = ("/v1/schema", "/semrecall_")
+        sent = next(c for c in server.calls if c.method == method and c.path.startswith(starts))
+        own = sent.body.get("class")
+        assert made == ({**sent.body, "class": "docs"} if own else sent.body)
+        assert own is not None or path == "/docs"
+        system.close()
+
+
 def test_a_missing_collection_is_answered_with_those_there_are(any_server):
     _, spec = any_server
     built(spec)
