@@ -261,6 +261,10 @@ def test_a_changed_row_that_is_not_named_is_found_out() -> None:
     # Also where the queries are no longer the same ones.
     with pytest.raises(MismatchError, match=rf"1 row of the base .* the first is 'd{first}'"):
         sr.truth(Vectors.of(base, ids=names), queries[:19], 5, "l2", update=old, changed=["d7"])
+    # An old base that is not quite the one: what is not sampled for its fingerprint differs.
+    with pytest.raises(MismatchError, match=r"not that of the truth|other scores than in"):
+        sr.truth(Vectors.of(base, ids=names), queries, 5, "l2",
+                 update=old, was=Vectors.of(base, ids=names))  # fmt: skip
 
 
 def test_ties_that_were_cut_off() -> None:
@@ -393,3 +397,13 @@ def test_bits_are_updated_too(name: str) -> None:
     new = Vectors.of(np.concatenate([now, bits[:3]]), ids=[*names[50:], 900, 901, 902])
     told = {"was": Vectors.of(bits, ids=names)}
     assert_same(quiet(new, bits[:9], 20, name, update=old, **told), quiet(new, bits[:9], 20, name))
+
+
+def test_spare_neighbours_are_no_ties_and_no_deeper_truth() -> None:
+    base, queries, _ = world(300)
+    deep = sr.truth(base, queries, 5, "ip", spare=5)
+    run = Run.from_arrays([row[2:10] for row in deep.ids], [row[2:10] for row in deep.scores or ()])
+    # Of the nearest five, ranks 3 to 5 are among the first five found.
+    assert sr.evaluate(run, ["recall@5"], truth=deep).mean("recall@5") == 3 / 5
+    with pytest.raises(sr.SemrecallError):
+        sr.evaluate(run, ["recall@8"], truth=deep)

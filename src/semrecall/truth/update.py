@@ -17,18 +17,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semrecall.data import Ids, Run, Vectors
-from semrecall.data.ids import codes_in, ids, unify
-from semrecall.data.matching import difference
-from semrecall.errors import InputError, MismatchError, SemrecallWarning
+from semrecall.data.ids import codes_in, unify
+from semrecall.errors import MismatchError, SemrecallWarning
 from semrecall.exact import query_reasons
 from semrecall.exact.answer import Answer, as_run, queries_digest
 from semrecall.exact.merge import flattened
 from semrecall.exact.search import Scan
 from semrecall.exact.settle import EMPTY, Best, exact_pair_scores, merge, most_ties
 from semrecall.formats import read_run
-from semrecall.space import Space, space
+from semrecall.space import Space
 from semrecall.text import plural
-from semrecall.truth.rows import Changes, Growing, RowHashes, beside
+from semrecall.truth.evidence import (
+    check_evidence,
+    hashes_of,
+    looked_over,
+    named_changes,
+    same_kind,
+)
+from semrecall.truth.rows import Changes, RowHashes, beside
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,7 +43,6 @@ __all__ = ["Update", "update_truth"]
 
 #: Results of a query that are scored again, to see whether its vector is the same.
 _CHECKED = 10
-_BLOCK = 4096
 _RAN_OUT = "whose stored neighbours ran out"
 
 #: Searches a base for some queries to a depth, over all rows.
@@ -115,21 +120,23 @@ def update_truth(
         if was is None and changed is None and rows is None and beside(old).exists():
             rows = beside(old)
         old = read_run(old)
-    space_ = _same_kind(old, base, queries, geometry)
-    _check_evidence(was, changed, rows)
+    space_ = same_kind(old, base, queries, geometry)
+    check_evidence(was, changed, rows)
     hashes = RowHashes.read(rows) if isinstance(rows, str | Path) else rows
     if was is not None:
-        hashes = _hashes_of(was, old, space_)
+        hashes = hashes_of(was, old, space_)
     if hashes is not None:
         what = "the row hashes" if was is None else "the base given as the old one"
         hashes.check(old.identity, what, sampled=was is not None)
-    looked, now = _looked_over(base, space_, hashed=hashes is not None)
+    looked, now = looked_over(base, space_, hashed=hashes is not None)
     if hashes is not None and now is not None:
         changes = hashes.changes(now)
     else:
-        changes = _named(changed, base, old)
+        changes = named_changes(changed, base, old)
+    # A base that is like the old one in all sampled rows is believed as far as scores agree.
+    proven = hashes is not None and "row_hashes" in old.identity
     spare = int(old.identity.get("spare", 0)) if spare is None else spare
-    work = _Work(old, base, queries, k, k + spare, space_, changes, hashes is not None)
+    work = _Work(old, base, queries, k, k + spare, space_, changes, proven)
     work.recognise(None if hashes is None else hashes.queries)
     work.score(memory, threads)
     work.search_anew(lambda asked, depth: search(base if source is None else source, asked, depth))
@@ -146,104 +153,6 @@ def update_truth(
         work.by_score,
         now,
     )
-
-
-# -- what changed ---------------------------------------------------------------------------------
-
-
-def _same_kind(old: Run, base: Vectors, queries: Vectors, geometry: str | Space) -> Space:
-    wanted = space(geometry)
-    if not {"base", "queries", "k"} <= set(old.identity) or old.scores_by != "exact":
-        raise InputError(
-            "the run to update does not know what it was made from",
-            hint="only what semrecall truth wrote as .parquet can be updated",
-        )
-    if old.identity.get("filter") is not None:
-        raise InputError(
-            "a filtered truth cannot be updated: what its filters allow may have changed, too",
-            hint="make it anew: rows that share a filter are searched together",
-        )
-    if old.space != wanted:
-        raise MismatchError(f"the truth to update is in space {old.space}; {wanted} was asked for")
-    for what, vectors in (("base", base), ("queries", queries)):
-        known = old.identity[what]
-        if (known["dimension"], known["dtype"]) != (vectors.dimension, vectors.dtype.name):
-            raise MismatchError(
-                f"the {what} vectors are {vectors.dtype} of {vectors.dimension} dimensions; those "
-                f"of the truth to update are {known['dtype']} of {known['dimension']}",
-                hint="every score may be another: make the truth anew",
-            )
-    return wanted
-
-
-def _check_evidence(was: Any, changed: Any, rows: Any) -> None:
-    given = [
-        name
-        for name, value in (("was", was), ("changed", changed), ("rows", rows))
-        if value is not None
-    ]
-    if len(given) > 1:
-        raise InputError(f"{given[0]} and {given[1]} both tell what changed; give one of them")
-    if not given:
-        raise InputError(
-            "nothing tells which rows changed since the truth was made",
-            hint="give the old base (--was FILE, was=), or the ids of all new and changed rows "
-            "(--changed FILE, changed=); a truth made with --keep-rows knows by itself",
-        )
-
-
-def _looked_over(
-    base: Vectors, geometry: Space, *, hashed: bool
-) -> tuple[Answer, RowHashes | None]:
-    """What an answer says of the rows of a base beside neighbours, and their hashes."""
-    growing = Growing() if hashed else None
-    with Scan(geometry, np.empty((0, base.dimension)), 1, threads=1) as scan:
-        for start, block in base.blocks(_BLOCK):
-            scan.over(start, block)
-            if growing is not None:
-                growing.add(block)
-            base.release()
-        return scan.answer(), None if growing is None else growing.finished(base.given_ids)
-
-
-def _hashes_of(was: Vectors, old: Run, geometry: Space) -> RowHashes:
-    looked, hashes = _looked_over(was, geometry, hashed=True)
-    known, found = old.identity["base"], looked.sample.fingerprint(was.dtype, was.dimension)
-    if len(hashes.hashes if hashes else ()) == known["rows"] and found != known["fingerprint"]:
-        raise MismatchError(
-            "the base given as the old one is not that of the truth to update: same shape and "
-            f"type, but other values (fingerprint {found[:8]}, expected {known['fingerprint'][:8]})"
-        )
-    assert hashes is not None
-    return hashes
-
-
-def _named(changed: Any, base: Vectors, old: Run) -> Changes:
-    """What the user says is new or changed."""
-    names = ids(changed, what="changed ids")
-    rows, before = len(base), int(old.identity["base"]["rows"])
-    at = codes_in(*unify(names, base.ids))
-    inside = np.unique(at[at >= 0])
-    if len(names) and len(inside) == 0:
-        found = difference(names, base.ids)
-        raise MismatchError(
-            f"none of the {len(names):,} changed ids is in the base, the first is {names[0]!r}",
-            hint=str(found) if found else "ids of deleted rows need not be named",
-        )
-    if base.given_ids is None and rows < before:
-        raise MismatchError(
-            f"the base has {rows:,} rows, the truth was made from {before:,}, and rows go by "
-            "number: after a deletion all numbers behind it are other rows",
-            hint="give the rows ids (--base-ids), or show the old base (--was)",
-        )
-    if rows - before > len(inside):
-        raise MismatchError(
-            f"the base has {rows - before:,} rows more than the truth was made from, but only "
-            f"{len(inside):,} are named as new or changed"
-        )
-    fresh = np.zeros(rows, dtype=bool)
-    fresh[inside] = True
-    return Changes(fresh, 0, 0, 0)
 
 
 # -- the repair -----------------------------------------------------------------------------------
@@ -366,9 +275,9 @@ class _Work:
             first = self.base.ids[int(rows[0])]
             raise MismatchError(
                 f"{plural(len(np.unique(rows)), 'row')} of the base have other scores than in the "
-                f"truth, but are not named as changed, the first is {first!r}",
-                hint="name all that changed, or show the old base (--was), which also tells a "
-                "changed query from a changed row",
+                f"truth, but are not said to have changed, the first is {first!r}",
+                hint="name all that changed, or show the base that the truth was made from, --was; "
+                "row hashes (--keep-rows) tell a changed query from a changed row",
             )
 
     # -- scores --
