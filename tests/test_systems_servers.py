@@ -539,11 +539,22 @@ def test_rows_that_the_server_refuses_are_counted(elastic, weaviate):
     elastic.dimension = lambda _: 5
     with pytest.raises(SystemFault, match=r"refused 120 of 120 documents, the first with The \["):
         ElasticsearchSystem(f"elasticsearch://{elastic.host}/Made").build(BASE, "ip")
+    # What was begun under this name is gone: the next build is not refused for it.
+    assert "Made" not in elastic.indices
     wrong = [{"result": {"errors": {"error": [{"message": "no room"}]}}}] * 2
     answer = weaviate.answer
     weaviate.answer = lambda call: wrong if call.path == "/v1/batch/objects" else answer(call)
     with pytest.raises(SystemFault, match="refused 2 of 2 objects, the first with no room"):
         WeaviateSystem(f"weaviate://{weaviate.host}/Made").build(BASE, "ip")
+    assert not weaviate.classes
+
+
+@pytest.mark.parametrize("name", ["doc*", "a,b", "_all", "a b"])
+def test_a_name_that_may_mean_several_indices_is_never_built(elastic, name):
+    spec = f"elasticsearch://{elastic.host}?index={name}&replace=true"
+    with pytest.raises(InputError, match="is no name of an index"):
+        open_system(spec).build(BASE, "ip")
+    assert not [call for call in elastic.calls if call.method in ("DELETE", "PUT")]
 
 
 def test_the_command_line_builds_and_searches(any_server, semrecall_main, tmp_path):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import shutil
-import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -21,18 +19,8 @@ from semrecall.errors import InputError, SemrecallError, SystemFault
 from semrecall.registry import import_extra
 from semrecall.space import space as space_of
 from semrecall.systems.base import Knob
-from semrecall.systems.collection import (
-    Address,
-    Collection,
-    CollectionSystem,
-    Session,
-    by_filter,
-    own_folder,
-    own_name,
-    plain_error,
-    remove_folder,
-    within,
-)
+from semrecall.systems.collection import Collection, CollectionSystem, by_filter
+from semrecall.systems.connection import Session, own_folder, plain_error, remove_folder, within
 from semrecall.systems.stored import answer, flag, stored_blocks
 
 if TYPE_CHECKING:
@@ -67,7 +55,7 @@ class ChromaSystem(CollectionSystem):
     The key of a server comes from CHROMA_API_KEY.
     """
 
-    engine = "chroma"
+    engine, port, key = "chroma", 8000, _KEY
     options: ClassVar = {
         **CollectionSystem.options,
         "url": "where the server is: chroma://host:8000/collection",
@@ -88,13 +76,8 @@ class ChromaSystem(CollectionSystem):
         database: str = "default_database",
         **options: Any,
     ) -> None:
-        super().__init__(**options)
+        super().__init__(url, **options)
         _chromadb()
-        self.address = None if url is None else Address.of(url, 8000, _KEY)
-        if self.address is not None:
-            if self.path is not None:
-                raise InputError("found both a server and a path of files; expected one of them")
-            self.collection = self.collection or self.address.path or None
         self.tls, self._within = flag(tls, "tls"), {"tenant": tenant, "database": database}
 
     @property
@@ -219,43 +202,18 @@ class ChromaSystem(CollectionSystem):
 
     # -- made -----------------------------------------------------------------------------
 
-    def build(self, base: Any, space: str | Space, ids: Any = None, **knobs: Any) -> Self:
-        """A new collection of these vectors, as float32; Chroma indexes them as they come.
-
-        InputError for a collection that exists, unless the spec says replace=true.
-        """
-        given = self._turned_to_build(knobs)
-        vectors, geometry = Vectors.of(base, ids=ids), space_of(space)
-        self._refuse_existing()
-        made, started = copy.copy(self), time.perf_counter()
-        made._known, made._copy, made._made = None, None, {}
-        made.collection = name = self.collection or own_name()
-        if self.path is None and self.address is None:
-            made._session = None
-        client = made._client
-        if self.replace and name in made._names():
-            made._call("a build", client.delete_collection, name=name)
-        hnsw = {knob.name: knob.default for knob in _BUILD_KNOBS} | given
-        held = made._call(
+    def _fill(self, base: Vectors, space: Space, knobs: Mapping[str, Any]) -> None:
+        self._copy, client = None, self._client
+        hnsw = {knob.name: knob.default for knob in _BUILD_KNOBS} | dict(knobs)
+        held = self._call(
             "a build",
             client.create_collection,
-            name=name,
-            configuration={"hnsw": {"space": geometry.name, **hnsw}},
+            name=self.collection,
+            configuration={"hnsw": {"space": space.name, **hnsw}},
             embedding_function=None,
         )
-        try:
-            made._fill(held, vectors, geometry)
-        except BaseException:
-            made._call("a build", client.delete_collection, name=name)
-            raise
-        if self.collection is None and (self.path is not None or self.address is not None):
-            made._ends_with(client.delete_collection, name)
-        made._held()
-        made._made = {"build_seconds": time.perf_counter() - started}
-        return made
-
-    def _fill(self, held: Any, base: Vectors, space: Space) -> None:
-        most, filled = int(self._call("a build", self._client.get_max_batch_size)), False
+        self._begun, filled = True, False
+        most = int(self._call("a build", client.get_max_batch_size))
         for ids, block in stored_blocks(base, space):
             names = [str(i) for i in ids]
             for start in range(0, len(names), most):
@@ -263,6 +221,10 @@ class ChromaSystem(CollectionSystem):
                 self._call("a build", held.add, ids=names[start:stop], embeddings=block[start:stop])
         if not filled:
             raise InputError("the base holds no vector that can be searched")
+
+    def _dropping(self) -> Callable[[], Any]:
+        seconds = None if self.address is None else self.timeout
+        return partial(_dropped, self._client, str(self.collection), seconds)
 
     # -- searched -------------------------------------------------------------------------
 
@@ -281,19 +243,17 @@ class ChromaSystem(CollectionSystem):
         matrix, facts = self._asked(queries, k), self._held()
         held = self._held_by(self._client_with(self.turned("search", settings)))
         found: list[Any] = [None] * len(matrix)
-        for given, rows in by_filter(filters, len(matrix)):
-            for start in range(0, len(rows), _AT_ONCE):
-                part = rows[start : start + _AT_ONCE]
-                told = self._call(
-                    "a search",
-                    held.query,
-                    query_embeddings=matrix[part],
-                    n_results=min(k, facts.rows),
-                    include=["distances"],
-                    **_conditions(given),
-                )
-                for row, ids, distances in zip(part, told["ids"], told["distances"], strict=True):
-                    found[row] = (ids, _scores(np.array(distances), facts.space))
+        for given, part in by_filter(filters, len(matrix), _AT_ONCE):
+            told = self._call(
+                "a search",
+                held.query,
+                query_embeddings=matrix[part],
+                n_results=min(k, facts.rows),
+                include=["distances"],
+                **_conditions(given),
+            )
+            for row, ids, distances in zip(part, told["ids"], told["distances"], strict=True):
+                found[row] = (ids, _scores(np.array(distances), facts.space))
         # Chroma knows texts only; those that are integers are the same ids.
         integers = ids_of([i for ids, _ in found for i in ids]).are_integers
         if integers:
@@ -334,30 +294,8 @@ class ChromaSystem(CollectionSystem):
         self._copy = None
         super().close()
 
-    def exact(
-        self, queries: NDArray[np.float32], k: int, **given: Any
-    ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """InputError: Chroma has none."""
-        raise InputError(
-            "Chroma has no exact search",
-            hint="exact truth takes its vectors: sr.truth(system.vectors(), queries)",
-        )
-
-    def vectors(self) -> Vectors:
-        """Its vectors and their ids, read in pages: bit for bit, under cosine to a rounding.
-
-        Under cosine Chroma keeps lengths apart, and multiplies.
-        """
-        names = [i for ids, _ in self._pages(vectors=False) for i in ids]
-        return self._paged(
-            np.array(names, dtype=np.dtypes.StringDType()),
-            lambda: (
-                (np.array(ids, dtype=np.dtypes.StringDType()), block)
-                for ids, block in self._pages(vectors=True)
-            ),
-        )
-
     def _pages(self, *, vectors: bool) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
+        """Bit for bit; under cosine to a rounding: Chroma keeps lengths apart, and multiplies."""
         held, start = self._held_by(self._client), 0
         include = ["embeddings"] if vectors else []
         while True:
@@ -412,6 +350,17 @@ def _scores(distances: NDArray[np.float64], space: Space) -> NDArray[np.float64]
     if space.name == "l2":
         return np.sqrt(np.maximum(distances, 0))
     return 1 - distances
+
+
+def _dropped(client: Any, name: str, seconds: float | None) -> None:
+    def drop() -> None:
+        if any(collection.name == name for collection in client.list_collections()):
+            client.delete_collection(name)
+
+    if seconds is None:
+        drop()
+    else:
+        within(seconds, f"Chroma: dropping {name!r}", "timeout", drop)
 
 
 def _close_served(client: Any) -> None:

@@ -5,24 +5,24 @@ from __future__ import annotations
 import copy
 import json
 import os
-import shutil
-import tempfile
-import threading
+import time
 import uuid
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
 from semrecall.data import Ids, Vectors
-from semrecall.errors import InputError, SystemFault
+from semrecall.errors import InputError
 from semrecall.registry import did_you_mean, positive
-from semrecall.systems.base import System, as_asked
+from semrecall.space import space as space_of
+from semrecall.systems.base import Knob, System, as_asked
+from semrecall.systems.connection import Address, Session, quietly
 from semrecall.systems.stored import Pages, flag
 
 if TYPE_CHECKING:
@@ -31,18 +31,13 @@ if TYPE_CHECKING:
     from semrecall.space import Space
 
 __all__ = [
-    "Address",
     "Collection",
     "CollectionSystem",
-    "Session",
     "by_filter",
     "named_ids",
     "one_of",
-    "own_folder",
     "own_name",
-    "plain_error",
-    "remove_folder",
-    "within",
+    "turnable",
 ]
 
 T = TypeVar("T")
@@ -71,38 +66,6 @@ class Collection:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Address:
-    """Where a server is: host and port, and the path behind them."""
-
-    host: str
-    port: int
-    path: str
-
-    @classmethod
-    def of(cls, url: str, port: int, key: str) -> Address:
-        """The parts of `name://host:port/path`. InputError where it holds a password."""
-        try:
-            parts = urlsplit(url)
-            found = parts.port or port
-        except ValueError as error:
-            raise InputError(
-                f"the address {_without_user(url)!r} cannot be read: {error}"
-            ) from None
-        if parts.username or parts.password:
-            raise InputError(
-                f"the address {_without_user(url)!r} holds a user or a password",
-                hint=f"keys are read from the environment only: set {key}",
-            )
-        if not parts.hostname:
-            raise InputError(f"the address {url!r} names no host")
-        return cls(parts.hostname, found, unquote(parts.path.strip("/")))
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
-
-
 class CollectionSystem(System):
     """A collection in a vector database, on a server (`url`) or in this process (`path`).
 
@@ -125,23 +88,37 @@ class CollectionSystem(System):
     }
     filtered = True
 
+    #: Where a server is when its address says no port, where its key is read from, and an
+    #: example of a spec where there are servers only.
+    port: ClassVar[int] = 0
+    key: ClassVar[str] = ""
+    example: ClassVar[str] = ""
+
     #: What is known of the collection; None before it was looked at.
     _known: Collection | None = None
     #: The connection; None before it is needed.
     _session: Session | None = None
     #: Drops a collection of its own.
     _end: Callable[[], Any] | None = None
+    #: Whether there is something of a build to be dropped where that fails.
+    _begun: bool = False
 
     def __init__(
         self,
+        url: str | None = None,
         path: str | Path | None = None,
         collection: str | None = None,
         replace: str | bool = False,
         timeout: str | float = 60.0,
         build_timeout: str | float = 1800.0,
     ) -> None:
+        if url is None and self.example:
+            raise InputError(f"the system {self.engine!r} needs an address", hint=self.example)
+        if url is not None and path is not None:
+            raise InputError("found both a server and a path of files; expected one of them")
+        self.address = None if url is None else Address.of(url, self.port, self.key)
         self.path = None if path is None else Path(path)
-        self.collection = collection
+        self.collection = collection or (self.address.path if self.address else "") or None
         self.replace = flag(replace, "replace")
         self.timeout = positive(timeout, "timeout")
         self.build_timeout = positive(build_timeout, "build_timeout")
@@ -171,6 +148,30 @@ class CollectionSystem(System):
     @abstractmethod
     def _place(self) -> str:
         """Where the database is, in words; without any key."""
+
+    @abstractmethod
+    def _fill(self, base: Vectors, space: Space, knobs: Mapping[str, Any]) -> None:
+        """Make the collection and its index, and put the vectors in.
+
+        Sets `_begun` once there is something to drop where the rest fails.
+        """
+
+    @abstractmethod
+    def _dropping(self) -> Callable[[], Any]:
+        """What drops the collection, if it is there; it holds no reference to this system."""
+
+    def _pages(
+        self, *, vectors: bool
+    ) -> Iterator[tuple[Sequence[Any] | NDArray[Any], NDArray[np.float32]]]:
+        """Ids and vectors of the collection in one order, a page at a time.
+
+        Without `vectors` the blocks may be of any width.
+        """
+        raise InputError(f"{self._title} does not give out its vectors")
+
+    def _talking(self, doing: str) -> AbstractContextManager[Any]:
+        """What is done meanwhile with the database raises errors of ours."""
+        return nullcontext()
 
     # -- what it is -----------------------------------------------------------------------
 
@@ -249,6 +250,47 @@ class CollectionSystem(System):
 
     # -- made and asked -------------------------------------------------------------------
 
+    def build(self, base: Any, space: str | Space, ids: Any = None, **knobs: Any) -> Self:
+        """A new collection of these vectors, as float32, and its index.
+
+        InputError for a collection that exists, unless the spec says replace=true.
+        """
+        given = self._turned_to_build(knobs)
+        vectors, geometry = Vectors.of(base, ids=ids), self._space_to_build(space)
+        self._refuse_existing()
+        made, started = copy.copy(self), time.perf_counter()
+        made._known, made._end, made._made, made._begun = None, None, {}, False
+        made._take_name()
+        with made._talking("a build"):
+            drop = made._dropping()
+            try:
+                if self.replace:
+                    drop()
+                made._fill(vectors, geometry, given)
+            except BaseException:
+                if made._begun:
+                    quietly(drop)
+                raise
+        if self.collection is None and not made._temporary:
+            made._ends_with(drop)
+        made._held()
+        made._made |= {"build_seconds": time.perf_counter() - started, **given}
+        return made
+
+    @property
+    def _temporary(self) -> bool:
+        """Whether the database is in a temporary folder, and goes with it."""
+        return self.path is None and self.address is None
+
+    def _take_name(self) -> None:
+        """A name for what is to be built, and a place where there is none."""
+        self.collection = self.collection or own_name()
+        if self._temporary:
+            self._session = None
+
+    def _space_to_build(self, space: str | Space) -> Space:
+        return space_of(space)
+
     def _turned_to_build(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Build knobs, checked without a look at a collection that may be there."""
         empty = copy.copy(self)
@@ -269,26 +311,34 @@ class CollectionSystem(System):
         facts = self._held()
         return as_asked(queries, k, facts.dimension, f"the {self.noun} {facts.name!r}")
 
-    def _paged(
-        self, ids: NDArray[Any], read: Callable[[], Iterator[tuple[NDArray[Any], NDArray[Any]]]]
-    ) -> Vectors:
-        """Vectors that are read in pages, with every pass anew."""
+    def vectors(self) -> Vectors:
+        """The vectors it holds, and their ids, read in pages, with every pass anew."""
         name = self._held().name
-        if not len(ids):
+        parts = [_keys(ids) for ids, _ in self._pages(vectors=False)]
+        integers = all(part.dtype.kind == "i" for part in parts)
+        kind: Any = np.int64 if integers else np.dtypes.StringDType()
+        column = np.concatenate([np.empty(0, dtype=kind), *(part.astype(kind) for part in parts)])
+        if not len(column):
             raise InputError(f"the {self.noun} {name!r} holds no vector")
-        return Vectors.from_blocks(Pages(read, ids, name), ids=ids)
+
+        def read() -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
+            for ids, block in self._pages(vectors=True):
+                yield _keys(ids).astype(kind), block
+
+        return Vectors.from_blocks(Pages(read, column, name), ids=column)
+
+    def exact(
+        self, queries: NDArray[np.float32], k: int, **given: Any
+    ) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        """InputError, where the database has none."""
+        raise InputError(
+            f"{self._title} has no exact search of its own",
+            hint="exact truth takes its vectors: sr.truth(system.vectors(), queries)",
+        )
 
     def _ends_with(self, work: Callable[..., Any], *given: Any) -> None:
         """Call this when the system is closed, or nobody holds it any more."""
-        self._end = weakref.finalize(self, _quietly, work, *given)
-
-
-class Session:
-    """A connection, shared by systems; closed when none of them holds it any more."""
-
-    def __init__(self, client: Any, close: Callable[..., Any], *given: Any) -> None:
-        self.client = client
-        weakref.finalize(self, _quietly, close, *given)
+        self._end = weakref.finalize(self, quietly, work, *given)
 
 
 def own_name() -> str:
@@ -296,26 +346,40 @@ def own_name() -> str:
     return f"{OWN}{os.urandom(6).hex()}"
 
 
-def own_folder() -> Path:
-    """A new temporary folder."""
-    return Path(tempfile.mkdtemp(prefix="semrecall-"))
-
-
-def remove_folder(folder: Path) -> None:
-    """Remove a folder with everything in it, as far as that is possible."""
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def by_filter(filters: Sequence[Any] | None, n: int) -> list[tuple[Any, NDArray[np.int64]]]:
-    """Queries that share a filter: (filter, row numbers), None for no filter."""
+def by_filter(
+    filters: Sequence[Any] | None, n: int, most: int
+) -> Iterator[tuple[Any, NDArray[np.int64]]]:
+    """Queries that share a filter, at most so many: (filter, row numbers), None for no filter."""
     if filters is None:
-        return [(None, np.arange(n))]
+        yield from ((None, np.arange(at, min(at + most, n))) for at in range(0, n, most))
+        return
     groups: dict[str, tuple[Any, list[int]]] = {}
     for row, given in enumerate(filters):
         given = None if given in ("", {}) else given
         key = given if isinstance(given, str) else json.dumps(given, default=id, sort_keys=True)
         groups.setdefault(key, (given, []))[1].append(row)
-    return [(given, np.array(rows)) for given, rows in groups.values()]
+    for given, rows in groups.values():
+        for start in range(0, len(rows), most):
+            yield given, np.array(rows[start : start + most])
+
+
+def turnable(asked: Sequence[Knob], there: Sequence[Knob], **most: int | None) -> tuple[Knob, ...]:
+    """Build knobs of the index asked for, and search knobs of the one there is.
+
+    most: the largest value of a knob, where the index tells it.
+    """
+    build = [knob for knob in asked if knob.kind == "build"]
+    search = [knob for knob in there if knob.kind == "search"]
+    return (*build, *(replace(knob, high=most.get(knob.name) or knob.high) for knob in search))
+
+
+def _keys(ids: Sequence[Any] | NDArray[Any]) -> NDArray[Any]:
+    """Ids of a page: integers where all are, else texts."""
+    if isinstance(ids, np.ndarray):
+        return ids
+    if all(isinstance(i, int) for i in ids):
+        return np.array(ids, dtype=np.int64)
+    return np.array([str(i) for i in ids], dtype=np.dtypes.StringDType())
 
 
 def named_ids(ids: Ids) -> Ids | None:
@@ -339,47 +403,3 @@ def one_of(value: str, allowed: Sequence[str], what: str) -> str:
         if known.lower() == value.lower():
             return known
     raise InputError(f"{what} is {value!r}; expected {', '.join(allowed)}")
-
-
-def plain_error(error: BaseException, secret: str | None = None) -> str:
-    """What an error says in one line, without a key."""
-    text = " ".join(str(getattr(error, "message", "") or error).split()) or type(error).__name__
-    return text.replace(secret, "***") if secret else text
-
-
-def within(seconds: float, doing: str, option: str, work: Callable[[], T]) -> T:
-    """What the work returns; SystemFault when it takes longer. The work itself goes on then."""
-    outcome: list[Any] = []
-
-    def run() -> None:
-        try:
-            outcome.append((True, work()))
-        except BaseException as error:
-            outcome.append((False, error))
-
-    # A thread that waits for an answer must not keep the process alive.
-    worker = threading.Thread(target=run, daemon=True, name=f"semrecall: {doing}")
-    worker.start()
-    worker.join(seconds)
-    if not outcome:
-        raise SystemFault(
-            f"{doing} did not end within {seconds:g} seconds",
-            hint=f"allow more with {option}=SECONDS in the spec, if it is only slow",
-        )
-    good, value = outcome[0]
-    if good:
-        return value  # type: ignore[no-any-return]
-    raise value
-
-
-def _quietly(work: Callable[..., Any], *given: Any) -> None:
-    # At the end there is nobody to tell.
-    try:
-        work(*given)
-    except Exception:
-        return
-
-
-def _without_user(url: str) -> str:
-    scheme, slashes, rest = url.partition("://")
-    return scheme + slashes + rest.rpartition("@")[2]

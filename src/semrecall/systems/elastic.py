@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
-import time
+import re
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from semrecall.data import Vectors
-from semrecall.data.ids import Ids
-from semrecall.data.ids import ids as ids_of
 from semrecall.errors import InputError, SystemFault
 from semrecall.registry import did_you_mean
-from semrecall.space import space as space_of
 from semrecall.systems.answers import Row, matrix_of
-from semrecall.systems.base import searchable, warn_left_out
-from semrecall.systems.collection import Address, Collection, CollectionSystem, own_name
-from semrecall.systems.stored import flag
+from semrecall.systems.collection import Collection, CollectionSystem
+from semrecall.systems.stored import flag, stored_blocks
 from semrecall.systems.units import UNITS
 from semrecall.web import Client, Reply, basic, words_of
 
@@ -54,7 +50,7 @@ class IndexSystem(CollectionSystem):
     Filters are queries in the server's own language, in JSON. The key comes from the environment.
     """
 
-    noun = "index"
+    noun, port = "index", 9200
     options: ClassVar[Mapping[str, str]] = OPTIONS
     #: The type of a field of vectors, in mappings.
     field_type: ClassVar[str]
@@ -72,28 +68,17 @@ class IndexSystem(CollectionSystem):
         timeout: str | float = 60.0,
         build_timeout: str | float = 1800.0,
     ) -> None:
-        if url is None:
-            raise InputError(
-                f"the system {self.engine!r} needs an address",
-                hint=f"{self.engine}://127.0.0.1:9200/index",
-            )
-        key, user, password = self.key_names
-        self._address = Address.of(url, 9200, f"{key}, or {user} and {password}")
-        super().__init__(
-            collection=index or self._address.path or None,
-            replace=replace,
-            timeout=timeout,
-            build_timeout=build_timeout,
-        )
+        super().__init__(url, None, index, replace, timeout, build_timeout)
+        assert self.address is not None
         self.field = field
         try:
             self.batch = max(1, int(batch))
         except ValueError:
             raise InputError(f"batch is {batch!r}; expected a whole number") from None
-        secure = self._address.port == 443 if tls is None else flag(tls, "tls")
+        secure = self.address.port == 443 if tls is None else flag(tls, "tls")
         headers, secrets = self._allowed()
         self._client = Client(
-            f"http{'s' * secure}://{self._address}",
+            f"http{'s' * secure}://{self.address}",
             headers=headers,
             timeout_seconds=self.timeout,
             fault=SystemFault,
@@ -134,7 +119,7 @@ class IndexSystem(CollectionSystem):
 
     @property
     def _place(self) -> str:
-        return f"{self.engine} at {self._address}"
+        return f"{self.engine} at {self.address}"
 
     def _names(self) -> Sequence[str]:
         rows = self._client.json("GET", "/_cat/indices?format=json&h=index")
@@ -183,24 +168,29 @@ class IndexSystem(CollectionSystem):
 
     # -- made -----------------------------------------------------------------------------
 
-    def build(self, base: Any, space: str | Space, ids: Any = None, **knobs: Any) -> Self:
-        """A new index with these vectors, under the name given, or one of its own."""
-        given = self.turned("build", knobs)
-        geometry = space_of(space)
-        self._refuse_existing()
-        vectors = Vectors.of(base) if ids is None else Vectors.of(base, ids=ids_of(ids))
-        made = copy.copy(self)
-        made._known, made._end = None, None
-        if self.collection is None:
-            made.collection = own_name()
-            made._ends_with(self._client.ask, "DELETE", f"/{made.collection}")
-        made.field = self.field or "vector"
-        started = time.perf_counter()
-        if self.replace:
-            made._client.ask("DELETE", f"/{made.collection}")
-        made._tell("PUT", f"/{made.collection}", self._index(vectors.dimension, geometry, given))
-        for lines in _bulks(vectors, geometry, made.field):
-            reply = made._tell("POST", f"/{made.collection}/_bulk", lines, content_type=_NDJSON)
+    def _refuse_existing(self) -> None:
+        name = self.collection or "x"
+        if name.startswith(("_", "-", "+")) or re.search(r'[\s*?,/\\<>|"#:]', name):
+            raise InputError(f"{name!r} is no name of an index", hint="expected e.g. docs")
+        super()._refuse_existing()
+
+    def _fill(self, base: Vectors, space: Space, knobs: Mapping[str, Any]) -> None:
+        self.field, name = self.field or "vector", self.collection
+        self._tell("PUT", f"/{name}", self._index(base.dimension, space, knobs))
+        self._begun = True
+        # A number takes about twenty characters in JSON.
+        rows = max(1, _BLOCK_BYTES // (20 * base.dimension))
+        for ids, block in stored_blocks(base, space, rows):
+            if not len(block):
+                continue
+            lines = "".join(
+                json.dumps({"index": {"_id": str(i)}})
+                + "\n"
+                + json.dumps({self.field: row.tolist()})
+                + "\n"
+                for i, row in zip(ids, block, strict=True)
+            )
+            reply = self._tell("POST", f"/{name}/_bulk", lines, content_type=_NDJSON)
             wrong = [i for i in reply["items"] if next(iter(i.values())).get("status", 200) >= 300]
             if wrong:
                 (_, first), *_ = wrong[0].items()
@@ -208,10 +198,10 @@ class IndexSystem(CollectionSystem):
                     f"{self._place} refused {len(wrong):,} of {len(reply['items']):,} documents, "
                     f"the first with {first.get('error', {}).get('reason', first)}"
                 )
-        made._tell("POST", f"/{made.collection}/_refresh")
-        made._made = {**given, "build_seconds": time.perf_counter() - started}
-        made._held()
-        return made
+        self._tell("POST", f"/{name}/_refresh")
+
+    def _dropping(self) -> Callable[[], Any]:
+        return partial(self._client.ask, "DELETE", f"/{self.collection}")
 
     def snippet(self, settings: Mapping[str, Any]) -> str:
         """The request of a search, for ten results."""
@@ -298,22 +288,10 @@ class IndexSystem(CollectionSystem):
 
     # -- given out ------------------------------------------------------------------------
 
-    def vectors(self) -> Vectors:
-        """The vectors of the documents, as they were given to it, read in pages."""
-        names = [hit["_id"] for page in self._scroll({"_source": False}) for hit in page]
-        ids = ids_of(names)
-        return self._paged(ids.array(), lambda: self._pages(ids))
-
-    def _pages(self, ids: Ids) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
-        start = 0
-        for page in self._scroll(self._with_vectors()):
-            seen = ids_of([hit["_id"] for hit in page])
-            part = ids[start : start + len(page)]
-            start += len(page)
-            # Ids of a page alone may be told apart from those of all.
-            same = np.array_equal(seen.strings(), part.strings())
-            keys = part.array() if same else seen.array()
-            yield keys, np.array([self._vector_of(hit) for hit in page], dtype=np.float32)
+    def _pages(self, *, vectors: bool) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
+        for page in self._scroll(self._with_vectors() if vectors else {"_source": False}):
+            block = [self._vector_of(hit) if vectors else () for hit in page]
+            yield [hit["_id"] for hit in page], np.array(block, dtype=np.float32)
 
     def _with_vectors(self) -> dict[str, Any]:
         """What makes a search return the vectors."""
@@ -349,31 +327,6 @@ def _fields(properties: Mapping[str, Any], kind: str, at: str = "") -> Iterator[
             yield at + name, told
         elif "properties" in told and told.get("type") != "nested":
             yield from _fields(told["properties"], kind, f"{at}{name}.")
-
-
-def _bulks(vectors: Vectors, space: Space, field: str) -> Iterator[str]:
-    """Bodies of bulk requests for the searchable rows; the others are left out with a warning."""
-    own = None if vectors.length is None else vectors.ids
-    kept: list[NDArray[np.int64]] = []
-    total = 0
-    # A number takes about twenty characters in JSON.
-    for start, block in vectors.blocks(max(1, _BLOCK_BYTES // (20 * vectors.dimension))):
-        usable = searchable(block, space)
-        rows = start + np.flatnonzero(usable)
-        kept.append(rows)
-        total = start + len(block)
-        names = rows.tolist() if own is None else own[rows].strings().tolist()
-        if names:
-            floats = block[usable].astype(np.float32)
-            yield "".join(
-                json.dumps({"index": {"_id": str(name)}})
-                + "\n"
-                + json.dumps({field: row.tolist()})
-                + "\n"
-                for name, row in zip(names, floats, strict=True)
-            )
-    rows = np.concatenate([np.empty(0, dtype=np.int64), *kept])
-    warn_left_out(rows, total, own if own is not None else Ids(np.arange(total)))
 
 
 def _words(told: Any) -> str:

@@ -64,6 +64,8 @@ class ElasticsearchSystem(IndexSystem):
     engine = "elasticsearch"
     field_type = "dense_vector"
     key_names = ("ELASTIC_API_KEY", "ELASTIC_USERNAME", "ELASTIC_PASSWORD")
+    key = "ELASTIC_API_KEY, or ELASTIC_USERNAME and ELASTIC_PASSWORD"
+    example = "elasticsearch://127.0.0.1:9200/index"
     options: ClassVar[Mapping[str, str]] = {
         **OPTIONS,
         "index_type": "how a new field is indexed: hnsw, int8_hnsw, bbq_hnsw, flat, ...",

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import re
-import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -26,17 +24,8 @@ from semrecall.errors import (
 from semrecall.registry import import_extra
 from semrecall.space import space as space_of
 from semrecall.systems.base import Counters, Knob, Stage
-from semrecall.systems.collection import (
-    Collection,
-    CollectionSystem,
-    Session,
-    by_filter,
-    one_of,
-    own_folder,
-    own_name,
-    plain_error,
-    remove_folder,
-)
+from semrecall.systems.collection import Collection, CollectionSystem, by_filter, one_of, turnable
+from semrecall.systems.connection import Session, own_folder, plain_error, remove_folder
 from semrecall.systems.stored import answer, stored_blocks
 
 if TYPE_CHECKING:
@@ -114,7 +103,7 @@ class LancedbSystem(CollectionSystem):
         replace: str | bool = False,
         timeout: str | float = 60.0,
     ) -> None:
-        super().__init__(path, table, replace, timeout)
+        super().__init__(None, path, table, replace, timeout)
         self.vector, self.id = vector, id
         self.index = one_of(index, tuple(_INDEXES), "index")
         self.wanted_space = None if space is None else space_of(space)
@@ -123,14 +112,10 @@ class LancedbSystem(CollectionSystem):
     @property
     def knobs(self) -> tuple[Knob, ...]:
         """Build knobs of the index asked for, and the search knobs of the index there is."""
-        build = tuple(knob for knob in _INDEXES[self.index][1] if knob.kind == "build")
         facts = self._facts()
         there = () if facts is None else _INDEXES[facts.index][1]
-        search = [knob for knob in there if knob.kind == "search"]
         lists = None if facts is None else facts.details.get("partitions")
-        if lists is not None:
-            search = [replace(k, high=max(1, lists)) if k == _NPROBES else k for k in search]
-        return build + tuple(search)
+        return turnable(_INDEXES[self.index][1], there, nprobes=lists)
 
     @property
     def _place(self) -> str:
@@ -141,7 +126,7 @@ class LancedbSystem(CollectionSystem):
         if self._session is None:
             folder = own_folder() if self.path is None else None
             database = _lancedb().connect(str(self.path or folder))
-            self._session = Session(database, _end, None, folder)
+            self._session = Session(database, _removed, folder)
         return self._session.client
 
     @contextmanager
@@ -253,36 +238,10 @@ class LancedbSystem(CollectionSystem):
 
     # -- made -----------------------------------------------------------------------------
 
-    def build(self, base: Any, space: str | Space, ids: Any = None, **knobs: Any) -> Self:
-        """A new table of these vectors, as float32, and its index.
-
-        InputError for a table that exists, unless the spec says replace=true.
-        """
-        given = self._turned_to_build(knobs)
-        vectors, geometry = Vectors.of(base, ids=ids), space_of(space)
-        self._refuse_existing()
-        made, started = copy.copy(self), time.perf_counter()
-        made._known, made._made, made.wanted_space = None, {}, geometry
-        made.collection = name = self.collection or own_name()
-        if self.path is None:
-            made._session = None
-        with made._talking("a build"):
-            try:
-                made._fill(name, vectors, geometry)
-                if self.index != "NONE":
-                    made._link(name, geometry, given)
-            except BaseException:
-                made._database.drop_table(name, ignore_missing=True)
-                raise
-        if self.collection is None and self.path is not None:
-            made._ends_with(_end, (made._database, name), None)
-        made._held()
-        made._made = {"build_seconds": time.perf_counter() - started, **given}
-        return made
-
-    def _fill(self, name: str, base: Vectors, space: Space) -> None:
+    def _fill(self, base: Vectors, space: Space, knobs: Mapping[str, Any]) -> None:
         import pyarrow as pa
 
+        self.wanted_space = space
         table, column = None, self.vector or "vector"
         for ids, block in stored_blocks(base, space):
             if not len(block):
@@ -290,12 +249,19 @@ class LancedbSystem(CollectionSystem):
             values = pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), base.dimension)
             rows = pa.table({self.id: pa.array(ids), column: values})
             if table is None:
-                mode = "overwrite" if self.replace else "create"
-                table = self._database.create_table(name, rows, mode=mode)
+                table = self._database.create_table(self.collection, rows)
+                self._begun = True
             else:
                 table.add(rows)
         if table is None:
             raise InputError("the base holds no vector that can be searched")
+        if self.index != "NONE":
+            kinds = import_extra("lancedb.index", "lancedb", "the system 'lancedb'")
+            kind, given = self._built_with(space, knobs)
+            table.create_index(column, config=getattr(kinds, kind)(**given))
+
+    def _dropping(self) -> Callable[[], Any]:
+        return partial(self._database.drop_table, self.collection, ignore_missing=True)
 
     def _built_with(self, space: Space, knobs: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """What LanceDB calls the configuration of an index, and what it is made with."""
@@ -309,12 +275,6 @@ class LancedbSystem(CollectionSystem):
         kind, given = self._built_with(facts.space, knobs)
         written = ", ".join(f"{name}={value!r}" for name, value in given.items())
         return f'table.create_index("{facts.vector}", config=lancedb.index.{kind}({written}))'
-
-    def _link(self, name: str, space: Space, knobs: Mapping[str, Any]) -> None:
-        kinds = import_extra("lancedb.index", "lancedb", "the system 'lancedb'")
-        kind, given = self._built_with(space, knobs)
-        config = getattr(kinds, kind)(**given)
-        self._database.open_table(name).create_index(self.vector or "vector", config=config)
 
     # -- searched -------------------------------------------------------------------------
 
@@ -354,13 +314,11 @@ class LancedbSystem(CollectionSystem):
         found: list[Any] = [((), ())] * len(matrix)
         with self._talking("a search"):
             table = self._database.open_table(facts.name)
-            for text, rows in by_filter(filters, len(matrix)):
-                for start in range(0, len(rows), _AT_ONCE):
-                    part = rows[start : start + _AT_ONCE]
-                    asked = self._query(table, facts, matrix[part], k, wanted, text)
-                    told = asked.to_arrow(timeout=timedelta(seconds=self.timeout))
-                    for row, ids, distances in _by_query(told, facts.id, len(part)):
-                        found[part[row]] = (ids, _scores(distances, facts.space))
+            for text, part in by_filter(filters, len(matrix), _AT_ONCE):
+                asked = self._query(table, facts, matrix[part], k, wanted, text)
+                told = asked.to_arrow(timeout=timedelta(seconds=self.timeout))
+                for row, ids, distances in _by_query(told, facts.id, len(part)):
+                    found[part[row]] = (ids, _scores(distances, facts.space))
         return answer(found, facts.space, integer_ids=facts.integer_ids)
 
     def _query(
@@ -401,10 +359,9 @@ class LancedbSystem(CollectionSystem):
         counts = np.zeros((len(matrix), 3))
         with self._talking("a search"):
             table = self._database.open_table(facts.name)
-            for text, rows in by_filter(filters, len(matrix)):
-                for row in rows:
-                    asked = self._query(table, facts, matrix[row : row + 1], k, wanted, text)
-                    counts[row] = _told(asked.analyze_plan())
+            for text, row in by_filter(filters, len(matrix), 1):
+                asked = self._query(table, facts, matrix[row], k, wanted, text)
+                counts[row] = _told(asked.analyze_plan())
         stages = {"coarse": Stage(counts[:, 0], full)} if facts.index != "NONE" else {}
         if facts.index != "NONE":
             name = "graph" if "HNSW" in facts.index else "codes"
@@ -413,19 +370,9 @@ class LancedbSystem(CollectionSystem):
             stages["refine" if stages else "scan"] = Stage(counts[:, 2], full)
         return Counters(stages)
 
-    def vectors(self) -> Vectors:
-        """Its vectors, bit for bit, and their ids, read in pages; rows without one are left out."""
+    def _pages(self, *, vectors: bool) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
+        """Bit for bit; rows without a vector are left out."""
         facts = self._held()
-        kind: Any = np.int64 if facts.integer_ids else np.dtypes.StringDType()
-        ids = [page for page, _ in self._pages(facts, vectors=False)]
-        return self._paged(
-            np.concatenate([np.empty(0, dtype=kind), *ids]),
-            lambda: self._pages(facts, vectors=True),
-        )
-
-    def _pages(
-        self, facts: Collection, *, vectors: bool
-    ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         kind: Any = np.int64 if facts.integer_ids else np.dtypes.StringDType()
         with self._talking("reading its vectors"):
             asked = (
@@ -515,8 +462,6 @@ def _plain(details: Mapping[str, Any] | None) -> dict[str, Any]:
     return {**told.get("hnsw", {}), **told.get("compression", {})}
 
 
-def _end(table: tuple[Any, str] | None, folder: Path | None) -> None:
-    if table is not None:
-        table[0].drop_table(table[1], ignore_missing=True)
+def _removed(folder: Path | None) -> None:
     if folder is not None:
         remove_folder(folder)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import os
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -19,19 +17,8 @@ from semrecall.errors import InputError, SystemFault
 from semrecall.registry import import_extra
 from semrecall.space import space as space_of
 from semrecall.systems.base import Counters, Knob, Stage
-from semrecall.systems.collection import (
-    Address,
-    Collection,
-    CollectionSystem,
-    Session,
-    by_filter,
-    one_of,
-    own_folder,
-    own_name,
-    plain_error,
-    remove_folder,
-    within,
-)
+from semrecall.systems.collection import Collection, CollectionSystem, by_filter, one_of, turnable
+from semrecall.systems.connection import Session, own_folder, plain_error, remove_folder, within
 from semrecall.systems.stored import answer, flag, stored_blocks
 
 if TYPE_CHECKING:
@@ -95,7 +82,7 @@ class MilvusSystem(CollectionSystem):
     IVF_PQ) tell scores of codes, so these have none here.
     """
 
-    engine = "milvus"
+    engine, port, key = "milvus", 19_530, _KEY
     options: ClassVar = {
         **CollectionSystem.options,
         "url": "where the server is: milvus://host:19530/collection",
@@ -119,15 +106,8 @@ class MilvusSystem(CollectionSystem):
         load: str | bool = False,
         **options: Any,
     ) -> None:
-        super().__init__(**options)
+        super().__init__(url, **options)
         _pymilvus()
-        self.address = None if url is None else Address.of(url, 19_530, _KEY)
-        if self.address is not None:
-            if self.path is not None:
-                raise InputError(
-                    "a server (url) has no path of files", hint="leave out one of them"
-                )
-            self.collection = self.collection or self.address.path or None
         if self.path is not None and self.path.suffix != ".db":
             raise InputError(
                 f"the database {str(self.path)!r} does not end in .db",
@@ -141,14 +121,10 @@ class MilvusSystem(CollectionSystem):
     @property
     def knobs(self) -> tuple[Knob, ...]:
         """Build knobs of the index asked for, and the search knobs of the index there is."""
-        build = tuple(knob for knob in _INDEXES[self.index] if knob.kind == "build")
         facts = self._facts()
         there = () if facts is None else _INDEXES.get(facts.index, ())
-        search = [knob for knob in there if knob.kind == "search"]
         lists = None if facts is None else facts.details.get("nlist")
-        if lists is not None:
-            search = [replace(k, high=int(lists)) if k == _NPROBE else k for k in search]
-        return build + tuple(search)
+        return turnable(_INDEXES[self.index], there, nprobe=lists)
 
     @property
     def _place(self) -> str:
@@ -321,43 +297,18 @@ class MilvusSystem(CollectionSystem):
 
     # -- made -----------------------------------------------------------------------------
 
-    def build(self, base: Any, space: str | Space, ids: Any = None, **knobs: Any) -> Self:
-        """A new collection of these vectors, as float32, and its index.
+    def _fill(self, base: Vectors, space: Space, knobs: Mapping[str, Any]) -> None:
+        """Insert, flush, index, load, in this order.
 
-        The order is insert, flush, index, load: Milvus Lite indexes a collection that is loaded
-        earlier in the background, says "Finished" before it is, and searches exactly meanwhile.
-        InputError for a collection that exists, unless the spec says replace=true.
+        Milvus Lite indexes a collection that is loaded earlier in the background, says "Finished"
+        before it is, and searches exactly meanwhile.
         """
-        given = self._turned_to_build(knobs)
-        vectors, geometry = Vectors.of(base, ids=ids), space_of(space)
-        self._refuse_existing()
-        made, started = copy.copy(self), time.perf_counter()
-        made._known, made._made = None, {}
-        made.collection = self.collection or own_name()
-        if self.path is None and self.address is None:
-            made._session = None
-        with made._talking("a build"):
-            try:
-                made._fill(vectors, geometry)
-                made._link(geometry, given)
-            except BaseException:
-                made._client.drop_collection(made.collection, timeout=self.timeout)
-                raise
-        if self.collection is None and (self.path is not None or self.address is not None):
-            made._ends_with(_drop, made._client, made.collection, self.timeout)
-        made._held()
-        made._made |= {"build_seconds": time.perf_counter() - started}
-        return made
-
-    def _fill(self, base: Vectors, space: Space) -> None:
         client, name, kinds = self._client, self.collection, _pymilvus().DataType
-        if self.replace:
-            client.drop_collection(name, timeout=self.timeout)
-        field, filled = self.vector or "vector", False
+        field = self.vector or "vector"
         for ids, block in stored_blocks(base, space):
             if not len(block):
                 continue
-            if not filled:
+            if not self._begun:
                 schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
                 if isinstance(ids, np.ndarray):
                     schema.add_field(self.id, kinds.INT64, is_primary=True)
@@ -365,13 +316,17 @@ class MilvusSystem(CollectionSystem):
                     schema.add_field(self.id, kinds.VARCHAR, max_length=65_535, is_primary=True)
                 schema.add_field(field, kinds.FLOAT_VECTOR, dim=base.dimension)
                 client.create_collection(name, schema=schema, timeout=self.timeout)
-                filled = True
+                self._begun = True
             given = ids.tolist() if isinstance(ids, np.ndarray) else ids
             rows = [{self.id: i, field: v} for i, v in zip(given, block, strict=True)]
             client.insert(name, rows, timeout=self.build_timeout)
-        if not filled:
+        if not self._begun:
             raise InputError("the base holds no vector that can be searched")
         self._wait("writing the vectors", client.flush, name)
+        self._link(space, knobs)
+
+    def _dropping(self) -> Callable[[], Any]:
+        return partial(self._client.drop_collection, self.collection, timeout=self.timeout)
 
     def _built_with(self, knobs: Mapping[str, Any]) -> dict[str, Any]:
         """What an index is made with."""
@@ -422,21 +377,19 @@ class MilvusSystem(CollectionSystem):
         wanted = self._sent(settings, k)
         found: list[Any] = [None] * len(matrix)
         with self._talking("a search"):
-            for text, rows in by_filter(filters, len(matrix)):
-                step = self._at_once(facts)
-                for part in (rows[start : start + step] for start in range(0, len(rows), step)):
-                    hits = self._client.search(
-                        facts.name,
-                        data=list(matrix[part]),
-                        filter=text or "",
-                        limit=k,
-                        output_fields=[facts.id],
-                        search_params={"metric_type": _METRICS[facts.space.name], "params": wanted},
-                        anns_field=facts.vector,
-                        timeout=self.timeout,
-                    )
-                    for row, hit in zip(part, hits, strict=True):
-                        found[row] = (hit.ids, hit.distances)
+            for text, part in by_filter(filters, len(matrix), self._at_once(facts)):
+                hits = self._client.search(
+                    facts.name,
+                    data=list(matrix[part]),
+                    filter=text or "",
+                    limit=k,
+                    output_fields=[facts.id],
+                    search_params={"metric_type": _METRICS[facts.space.name], "params": wanted},
+                    anns_field=facts.vector,
+                    timeout=self.timeout,
+                )
+                for row, hit in zip(part, hits, strict=True):
+                    found[row] = (hit.ids, hit.distances)
         ids, scores = answer(found, facts.space, integer_ids=facts.integer_ids)
         if not facts.scores:
             return ids, None
@@ -501,19 +454,9 @@ class MilvusSystem(CollectionSystem):
             )
         return self.search(queries, k, **given)
 
-    def vectors(self) -> Vectors:
-        """Its vectors, bit for bit, and their ids, read in pages by query_iterator."""
+    def _pages(self, *, vectors: bool) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
+        """By query_iterator: bit for bit."""
         facts = self._held()
-        kind: Any = np.int64 if facts.integer_ids else np.dtypes.StringDType()
-        ids = [page for page, _ in self._pages(facts, vectors=False)]
-        return self._paged(
-            np.concatenate([np.empty(0, dtype=kind), *ids]),
-            lambda: self._pages(facts, vectors=True),
-        )
-
-    def _pages(
-        self, facts: Collection, *, vectors: bool
-    ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         size = int(np.clip(_PAGE_BYTES // (4 * facts.dimension), 1, _MOST))
         fields = [facts.id, facts.vector] if vectors else [facts.id]
         kind: Any = np.int64 if facts.integer_ids else np.dtypes.StringDType()
@@ -570,10 +513,6 @@ def _plain(value: Any) -> Any:
     """Numbers as numbers: a server tells them as texts."""
     text = str(value)
     return int(text) if text.isdecimal() else value
-
-
-def _drop(client: Any, name: str, seconds: float) -> None:
-    client.drop_collection(name, timeout=seconds)
 
 
 def _close_lite(client: Any, servers: Any, path: str, folder: Path | None) -> None:

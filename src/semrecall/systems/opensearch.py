@@ -46,6 +46,8 @@ class OpensearchSystem(IndexSystem):
     engine = "opensearch"
     field_type = "knn_vector"
     key_names = ("OPENSEARCH_API_KEY", "OPENSEARCH_USERNAME", "OPENSEARCH_PASSWORD")
+    key = "OPENSEARCH_API_KEY, or OPENSEARCH_USERNAME and OPENSEARCH_PASSWORD"
+    example = "opensearch://127.0.0.1:9200/index"
     options: ClassVar[Mapping[str, str]] = {
         **OPTIONS,
         "library": "faiss or lucene, when it is built; faiss when left out",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-import time
 import uuid
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -17,19 +16,8 @@ from semrecall.data import Vectors
 from semrecall.errors import InputError, SemrecallError, SemrecallWarning, SystemFault
 from semrecall.space import space as space_of
 from semrecall.systems.base import Counters, Knob
-from semrecall.systems.collection import (
-    Address,
-    Collection,
-    CollectionSystem,
-    Session,
-    by_filter,
-    named_ids,
-    one_of,
-    own_folder,
-    own_name,
-    plain_error,
-    remove_folder,
-)
+from semrecall.systems.collection import Collection, CollectionSystem, by_filter, named_ids, one_of
+from semrecall.systems.connection import Session, own_folder, plain_error, remove_folder
 from semrecall.systems.qdrant_edge import EdgeShards
 from semrecall.systems.qdrant_server import KEY, QdrantServer
 from semrecall.systems.stored import answer, flag, stored_blocks
@@ -121,7 +109,7 @@ class QdrantSystem(CollectionSystem):
     (`id`), and come from there. The key of a server comes from QDRANT_API_KEY.
     """
 
-    engine = "qdrant"
+    engine, port, key = "qdrant", 6333, KEY
     options: ClassVar = {
         **CollectionSystem.options,
         "url": "where the server is: qdrant://host:6333/collection",
@@ -143,12 +131,9 @@ class QdrantSystem(CollectionSystem):
         client: Any = None,
         **options: Any,
     ) -> None:
-        super().__init__(**options)
-        self.address = None if url is None else Address.of(url, 6333, KEY)
-        if sum(given is not None for given in (url, self.path, client)) > 1:
-            raise InputError("found several of a server, a path and a client; expected one of them")
-        if self.address is not None:
-            self.collection = self.collection or self.address.path or None
+        if client is not None and (url, options.get("path")) != (None, None):
+            raise InputError("found a client and a place of its own; expected one of them")
+        super().__init__(url, **options)
         if self.path is not None:
             if self.collection is not None:
                 raise InputError("a path is one collection; found a name beside it")
@@ -281,42 +266,20 @@ class QdrantSystem(CollectionSystem):
 
     # -- made -----------------------------------------------------------------------------
 
-    def build(self, base: Any, space: str | Space, ids: Any = None, **knobs: Any) -> Self:
-        """A new collection of these vectors, as float32, all of them indexed.
+    @property
+    def _temporary(self) -> bool:
+        return super()._temporary and self._given_client is None
 
-        indexing_threshold and full_scan_threshold are set as low as they go, so that the index is
-        what is searched. InputError for a collection that exists, unless the spec says
-        replace=true.
-        """
-        given = self._turned_to_build(knobs)
-        vectors, geometry = Vectors.of(base, ids=ids), space_of(space)
-        self._refuse_existing()
-        self._refuse_folder()
-        made, started = copy.copy(self), time.perf_counter()
-        made._known, made._made, folder = None, {}, None
-        if self._given_client is None and self.address is None and self.path is None:
-            folder = own_folder()
-            made.path, made._session = folder / "shard", None
-            made.collection = str(made.path)
-        made.collection = name = made.collection or own_name()
-        kept = None if vectors.length is None else named_ids(vectors.ids)
-        made.id = None if kept is None else self.id or "id"
-        with made._talking("a build") as engine:
-            try:
-                made._fill(engine, name, vectors, geometry, given)
-                engine.finish(name, self.build_timeout)
-            except BaseException:
-                engine.drop(name)
-                raise
-        if folder is not None:
-            made._ends_with(_end, engine, name, folder)
-        elif self.collection is None:
-            made._ends_with(_end, engine, name, None)
-        made._held()
-        made._made = {"build_seconds": time.perf_counter() - started, **given}
-        return made
+    def _take_name(self) -> None:
+        self._folder = None
+        if self._temporary:
+            self._folder, self._session = own_folder(), None
+            self.path = self._folder / "shard"
+            self.collection = str(self.path)
+        super()._take_name()
 
-    def _refuse_folder(self) -> None:
+    def _refuse_existing(self) -> None:
+        super()._refuse_existing()
         path = self.path
         if path is None or EdgeShards.is_shard(path) or not path.exists():
             return
@@ -326,16 +289,18 @@ class QdrantSystem(CollectionSystem):
                 hint="name a folder that does not exist yet",
             )
 
-    def _fill(
-        self, engine: Engine, name: str, base: Vectors, space: Space, knobs: Mapping[str, Any]
-    ) -> None:
-        if self.replace:
-            engine.drop(name)
+    def _fill(self, base: Vectors, space: Space, knobs: Mapping[str, Any]) -> None:
+        """All of them are indexed, and the index is what is searched.
+
+        indexing_threshold and full_scan_threshold are set as low as they go.
+        """
+        engine, name, row = self._engine, str(self.collection), 0
+        kept = None if base.length is None else named_ids(base.ids)
+        self.id = None if kept is None else self.id or "id"
         made = {knob.name: knob.default for knob in _BUILD_KNOBS} | dict(knobs)
-        made["quantise"] = self.quantise
-        made["vector"] = self.vector or ""
+        made |= {"quantise": self.quantise, "vector": self.vector or ""}
         engine.create(name, base.dimension, DISTANCES[space.name], made)
-        row = 0
+        self._begun = True
         for ids, block in stored_blocks(base, space):
             points: list[tuple[Any, Any, Any]] = []
             for i, values in zip(ids, block, strict=True):
@@ -348,6 +313,10 @@ class QdrantSystem(CollectionSystem):
                 engine.insert(name, points[start : start + _PAGE])
         if not row:
             raise InputError("the base holds no vector that can be searched")
+        engine.finish(name, self.build_timeout)
+
+    def _dropping(self) -> Callable[[], Any]:
+        return partial(_end, self._engine, str(self.collection), self._folder)
 
     # -- searched -------------------------------------------------------------------------
 
@@ -390,13 +359,11 @@ class QdrantSystem(CollectionSystem):
         matrix, facts = self._asked(queries, k), self._held()
         found: list[Any] = [None] * len(matrix)
         with self._talking("a search") as engine:
-            for given, rows in by_filter(filters, len(matrix)):
+            for given, part in by_filter(filters, len(matrix), _AT_ONCE):
                 more = {"params": params, "filter": given, "payload": self.id}
-                for start in range(0, len(rows), _AT_ONCE):
-                    part = rows[start : start + _AT_ONCE]
-                    hits = engine.ask(facts.name, facts.vector, matrix[part], k, more)
-                    for row, hit in zip(part, hits, strict=True):
-                        found[row] = ([self._id(p) for p in hit], [p.score for p in hit])
+                hits = engine.ask(facts.name, facts.vector, matrix[part], k, more)
+                for row, hit in zip(part, hits, strict=True):
+                    found[row] = ([self._id(p) for p in hit], [p.score for p in hit])
         integers = all(isinstance(i, int) for names, _ in found for i in names)
         if not integers:
             found = [([str(i) for i in names], scores) for names, scores in found]
@@ -424,33 +391,16 @@ class QdrantSystem(CollectionSystem):
         params = _params(self.turned("search", settings))
         bytes_read = np.zeros(len(matrix))
         with self._talking("a search") as engine:
-            for given, rows in by_filter(filters, len(matrix)):
+            for given, row in by_filter(filters, len(matrix), 1):
                 more = {"params": params, "filter": given, "payload": self.id}
-                for row in rows:
-                    told = engine.count(facts.name, facts.vector, matrix[row], k, more)
-                    if told is None:
-                        return None
-                    bytes_read[row] = told
+                told = engine.count(facts.name, facts.vector, matrix[row[0]], k, more)
+                if told is None:
+                    return None
+                bytes_read[row] = told
         return Counters({}, reported_bytes=bytes_read)
 
-    def vectors(self) -> Vectors:
-        """The vectors it holds, read in pages; under cosine Qdrant keeps them scaled to length one.
-
-        Points without this vector are left out.
-        """
-        names = [i for ids, _ in self._pages(vectors=False) for i in ids]
-        integers = all(isinstance(i, int) for i in names)
-        kind: Any = np.int64 if integers else np.dtypes.StringDType()
-        column = np.array(names if integers else [str(i) for i in names], dtype=kind)
-        return self._paged(
-            column,
-            lambda: (
-                (np.array(ids if integers else [str(i) for i in ids], dtype=kind), block)
-                for ids, block in self._pages(vectors=True)
-            ),
-        )
-
     def _pages(self, *, vectors: bool) -> Iterator[tuple[list[str | int], NDArray[np.float32]]]:
+        """Under cosine Qdrant keeps them scaled to length one; points without one are left out."""
         facts, start = self._held(), None
         while True:
             with self._talking("reading its vectors") as engine:

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 from semrecall.errors import InputError
 from semrecall.registry import import_extra
-from semrecall.systems.collection import remove_folder
+from semrecall.systems.connection import remove_folder
 
 if TYPE_CHECKING:
     import numpy as np

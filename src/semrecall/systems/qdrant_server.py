@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from semrecall.errors import InputError, SystemFault
 from semrecall.registry import import_extra
-from semrecall.systems.collection import Address
+from semrecall.systems.connection import Address
 
 if TYPE_CHECKING:
     import numpy as np

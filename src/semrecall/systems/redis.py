@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import copy
 import os
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from semrecall.data import Vectors
-from semrecall.data.ids import Ids
-from semrecall.data.ids import ids as ids_of
 from semrecall.errors import InputError, MismatchError, SystemFault
 from semrecall.registry import import_extra
 from semrecall.space import COSINE, Space
 from semrecall.space import space as space_of
 from semrecall.systems.answers import Row, matrix_of
-from semrecall.systems.base import Knob, searchable, warn_left_out
-from semrecall.systems.collection import (
-    Address,
-    Collection,
-    CollectionSystem,
-    one_of,
-    own_name,
-    plain_error,
-)
+from semrecall.systems.base import Knob
+from semrecall.systems.collection import Collection, CollectionSystem, one_of
+from semrecall.systems.connection import plain_error
+from semrecall.systems.stored import stored_blocks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,7 +54,8 @@ class RedisSystem(CollectionSystem):
     REDIS_USERNAME and REDIS_PASSWORD.
     """
 
-    engine = "redis"
+    engine, port, key = "redis", 6379, "REDIS_PASSWORD"
+    example = "redis://127.0.0.1:6379/key"
     noun = "key"
     options: ClassVar[Mapping[str, str]] = {
         "url": "where the server is, as in redis://host:6379/key; rediss:// is encrypted",
@@ -82,14 +75,8 @@ class RedisSystem(CollectionSystem):
         replace: str | bool = False,
         timeout: str | float = 60.0,
     ) -> None:
-        if url is None:
-            raise InputError(
-                "the system 'redis' needs an address", hint="redis://127.0.0.1:6379/key"
-            )
-        self._address = Address.of(url, 6379, "REDIS_PASSWORD")
-        super().__init__(
-            collection=key or self._address.path or None, replace=replace, timeout=timeout
-        )
+        super().__init__(url, None, key, replace, timeout)
+        assert self.address is not None
         self.quant = one_of(quant, list(_QUANTS), "quant")
         self._library = import_extra("redis", "redis", "searching in Redis")
         self._secret = os.environ.get("REDIS_PASSWORD")
@@ -102,9 +89,9 @@ class RedisSystem(CollectionSystem):
         lost = (self._library.exceptions.ConnectionError,)
         self._client = self._library.Redis(
             retry=retry.Retry(backoff.ConstantBackoff(0.1), 2, supported_errors=lost),
-            host=self._address.host, port=self._address.port, db=number,
+            host=self.address.host, port=self.address.port, db=number,
             username=os.environ.get("REDIS_USERNAME"), password=self._secret,
-            ssl=url.startswith("rediss:"), protocol=2,
+            ssl=str(url).startswith("rediss:"), protocol=2,
             socket_timeout=self.timeout, socket_connect_timeout=self.timeout,
         )  # fmt: skip
 
@@ -117,7 +104,7 @@ class RedisSystem(CollectionSystem):
 
     @property
     def _place(self) -> str:
-        return f"redis at {self._address}"
+        return f"redis at {self.address}"
 
     def _names(self) -> Sequence[str]:
         found = self._do(lambda c: list(c.scan_iter(count=_ROWS, _type="vectorset")))
@@ -155,32 +142,26 @@ class RedisSystem(CollectionSystem):
 
     # -- made -----------------------------------------------------------------------------
 
-    def build(self, base: Any, space: str | Space, ids: Any = None, **knobs: Any) -> Self:
-        """A new vector set with these vectors, under the key given, or one of its own."""
-        given = self.turned("build", knobs)
+    def _space_to_build(self, space: str | Space) -> Space:
         if space_of(space) != COSINE:
             raise MismatchError(
                 f"Redis compares vectors by cosine alone; found space {space}",
                 hint="scale the vectors to length one: their inner product is their cosine",
             )
-        self._refuse_existing()
-        vectors = Vectors.of(base) if ids is None else Vectors.of(base, ids=ids_of(ids))
-        made = copy.copy(self)
-        made._known, made._end = None, None
-        if self.collection is None:
-            made.collection = own_name()
-            made._ends_with(self._client.delete, made.collection)
-        key, started = made.collection, time.perf_counter()
-        made._do(lambda c: c.delete(key))
-        more = self._added_with(given)
-        for names, block in _blocks(vectors):
-            with made._client.pipeline(transaction=False) as line:
-                for name, row in zip(names, block, strict=True):
-                    line.execute_command("VADD", key, "FP32", row.tobytes(), name, *more)
-                made._do(lambda _, line=line: _answers(line))
-        made._made = {**given, "build_seconds": time.perf_counter() - started}
-        made._held()
-        return made
+        return COSINE
+
+    def _fill(self, base: Vectors, space: Space, knobs: Mapping[str, Any]) -> None:
+        more = self._added_with(knobs)
+        for ids, block in stored_blocks(base, space, _ROWS):
+            with self._client.pipeline(transaction=False) as line:
+                for name, row in zip(ids, block.astype("<f4", copy=False), strict=True):
+                    values = ("FP32", row.tobytes(), str(name))
+                    line.execute_command("VADD", self.collection, *values, *more)
+                self._begun = True
+                self._do(lambda _, line=line: _answers(line))
+
+    def _dropping(self) -> Callable[[], Any]:
+        return partial(self._client.delete, self.collection)
 
     def snippet(self, settings: Mapping[str, Any]) -> str:
         """The command of a search."""
@@ -256,32 +237,29 @@ class RedisSystem(CollectionSystem):
         """The vectors it holds, read in pages; InputError when they are quantised."""
         if not self._held().scores:
             raise InputError(f"{self._title} holds quantised vectors, not those it was given")
-        return self._stored()
+        return super().vectors()
 
     def codes(self) -> Vectors | None:
         """The vectors as the quantiser kept them; None where they are kept as float32."""
-        return None if self._held().scores else self._stored()
+        return None if self._held().scores else super().vectors()
 
-    def _stored(self) -> Vectors:
+    def _pages(self, *, vectors: bool) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
         # VRANDMEMBER with a count gives distinct elements: all of them.
         key, rows = self.collection, self._held().rows
         found = self._do(lambda c: c.execute_command("VRANDMEMBER", key, rows))
-        names = ids_of(sorted(_text(name) for name in found))
-        if not names.are_integers:
-            return self._paged(names.array(), lambda: self._pages(names))
-        names = Ids(np.sort(names.codes))
-        return self._paged(names.array(), lambda: self._pages(names))
-
-    def _pages(self, names: Ids) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
+        names = sorted(_text(name) for name in found)
         for start in range(0, len(names), _ROWS):
             part = names[start : start + _ROWS]
-            with self._client.pipeline(transaction=False) as line:
-                for name in part.strings().tolist():
-                    line.execute_command("VEMB", self.collection, name)
-                found = self._do(lambda _, line=line: _answers(line))
-            if any(row is None for row in found):
-                raise SystemFault(f"the key {self.collection!r} changed while it was read")
-            yield part.array(), np.array(found, dtype=np.float64).astype(np.float32)
+            block = np.empty((len(part), 0), dtype=np.float32)
+            if vectors:
+                with self._client.pipeline(transaction=False) as line:
+                    for name in part:
+                        line.execute_command("VEMB", key, name)
+                    told = self._do(lambda _, line=line: _answers(line))
+                if any(row is None for row in told):
+                    raise SystemFault(f"the key {key!r} changed while it was read")
+                block = np.array(told, dtype=np.float64).astype(np.float32)
+            yield part, block
 
     # -- asked ----------------------------------------------------------------------------
 
@@ -315,22 +293,6 @@ class RedisSystem(CollectionSystem):
 
     def _words(self, error: Exception) -> str:
         return plain_error(error, self._secret)
-
-
-def _blocks(vectors: Vectors) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
-    """Names and vectors of the searchable rows, a block at a time."""
-    own = None if vectors.length is None else vectors.ids
-    kept: list[NDArray[np.int64]] = []
-    total = 0
-    for start, block in vectors.blocks(_ROWS):
-        usable = searchable(block, COSINE)
-        rows = start + np.flatnonzero(usable)
-        kept.append(rows)
-        total = start + len(block)
-        names = rows.astype(str).tolist() if own is None else own[rows].strings().tolist()
-        yield names, np.ascontiguousarray(block[usable], dtype="<f4")
-    rows = np.concatenate([np.empty(0, dtype=np.int64), *kept])
-    warn_left_out(rows, total, own if own is not None else Ids(np.arange(total)))
 
 
 def _answers(line: Any) -> list[Any]:

@@ -82,21 +82,22 @@ class Pages:
 
 
 def stored_blocks(
-    base: Vectors, space: Space
+    base: Vectors, space: Space, rows: int | None = None
 ) -> Iterator[tuple[NDArray[np.int64] | list[str], NDArray[np.float32]]]:
     """Ids and vectors (m, d) as float32 of the rows that can be searched, a block at a time.
 
-    Ids are int64 or a list of strings. The others are left out with a warning at the end.
+    rows: of a block; as many as fit into some megabytes when None. Ids are int64 or a list of
+    strings. The others are left out with a warning at the end.
     """
     own = None if base.length is None else base.ids
     kept: list[NDArray[np.int64]] = []
     total = 0
-    for start, block in base.blocks(max(1, _BLOCK_BYTES // (4 * base.dimension))):
+    for start, block in base.blocks(rows or max(1, _BLOCK_BYTES // (4 * base.dimension))):
         usable = searchable(block, space)
-        rows = start + np.flatnonzero(usable)
-        kept.append(rows)
+        there = start + np.flatnonzero(usable)
+        kept.append(there)
         total = start + len(block)
-        ids: NDArray[Any] = rows if own is None else own[rows].array()
+        ids: NDArray[Any] = there if own is None else own[there].array()
         texts: list[str] | None = None if ids.dtype.kind == "i" else ids.tolist()
         vectors = np.ascontiguousarray(block[usable], dtype=np.float32)
         yield (ids if texts is None else texts), vectors

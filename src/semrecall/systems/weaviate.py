@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import re
-import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from semrecall.data import Vectors
-from semrecall.data.ids import Ids
-from semrecall.data.ids import ids as ids_of
 from semrecall.errors import InputError, SystemFault
 from semrecall.registry import positive
-from semrecall.space import space as space_of
 from semrecall.systems.answers import Row, as_id, matrix_of
-from semrecall.systems.base import Knob, searchable, warn_left_out
-from semrecall.systems.collection import Address, Collection, CollectionSystem, own_name
-from semrecall.systems.stored import flag
+from semrecall.systems.base import Knob
+from semrecall.systems.collection import Collection, CollectionSystem, own_name
+from semrecall.systems.stored import flag, stored_blocks
 from semrecall.systems.units import UNITS
 from semrecall.web import Client, in_parallel
 
@@ -60,7 +56,8 @@ class WeaviateSystem(CollectionSystem):
     from WEAVIATE_API_KEY.
     """
 
-    engine = "weaviate"
+    engine, port, key = "weaviate", 8080, _KEY
+    example = "weaviate://127.0.0.1:8080/Collection"
     options: ClassVar[Mapping[str, str]] = {
         "url": "where the server is, as in weaviate://host:8080/Collection",
         "collection": "the collection of the vectors",
@@ -87,25 +84,15 @@ class WeaviateSystem(CollectionSystem):
         timeout: str | float = 60.0,
         build_timeout: str | float = 1800.0,
     ) -> None:
-        if url is None:
-            raise InputError(
-                "the system 'weaviate' needs an address",
-                hint="weaviate://127.0.0.1:8080/Collection",
-            )
-        self._address = Address.of(url, 8080, _KEY)
-        named = collection or self._address.path or None
-        super().__init__(
-            collection=None if named is None else _named(named),
-            replace=replace,
-            timeout=timeout,
-            build_timeout=build_timeout,
-        )
+        super().__init__(url, None, collection, replace, timeout, build_timeout)
+        self.collection = None if self.collection is None else _named(self.collection)
+        assert self.address is not None
         self.vector, self.id = vector, id
         self.alter = flag(alter, "alter")
         self.concurrency = int(positive(concurrency, "concurrency"))
-        secure = self._address.port == 443 if tls is None else flag(tls, "tls")
+        secure = self.address.port == 443 if tls is None else flag(tls, "tls")
         self._client = Client(
-            f"http{'s' * secure}://{self._address}",
+            f"http{'s' * secure}://{self.address}",
             headers={"Authorization": f"Bearer ${{{_KEY}}}"} if os.environ.get(_KEY) else {},
             timeout_seconds=self.timeout,
             fault=SystemFault,
@@ -125,7 +112,7 @@ class WeaviateSystem(CollectionSystem):
 
     @property
     def _place(self) -> str:
-        return f"weaviate at {self._address}"
+        return f"weaviate at {self.address}"
 
     def _names(self) -> Sequence[str]:
         return sorted(c["class"] for c in self._client.json("GET", "/v1/schema")["classes"])
@@ -189,24 +176,25 @@ class WeaviateSystem(CollectionSystem):
 
     # -- made -----------------------------------------------------------------------------
 
-    def build(self, base: Any, space: str | Space, ids: Any = None, **knobs: Any) -> Self:
-        """A new collection with these vectors, under the name given, or one of its own."""
-        given = self.turned("build", knobs)
-        geometry = space_of(space)
-        self._refuse_existing()
-        vectors = Vectors.of(base) if ids is None else Vectors.of(base, ids=ids_of(ids))
-        made = copy.copy(self)
-        made._known, made._end, made._ef = None, None, None
-        made.id, made.vector = _ID, None
-        made.collection = self.collection or own_name().capitalize()
-        if self.collection is None:
-            made._ends_with(self._client.ask, "DELETE", f"/v1/schema/{made.collection}")
-        started = time.perf_counter()
-        if self.replace:
-            made._client.ask("DELETE", f"/v1/schema/{made.collection}")
-        made._tell("POST", "/v1/schema", _schema_of(str(made.collection), geometry, given))
-        for objects in _objects(vectors, geometry, made.collection):
-            replies = made._tell("POST", "/v1/batch/objects", {"objects": objects})
+    def _take_name(self) -> None:
+        self.collection = self.collection or own_name().capitalize()
+
+    def _fill(self, base: Vectors, space: Space, knobs: Mapping[str, Any]) -> None:
+        self.id, self.vector, self._ef = _ID, None, None
+        name = str(self.collection)
+        self._tell("POST", "/v1/schema", _schema_of(name, space, knobs))
+        self._begun = True
+        for ids, block in stored_blocks(base, space, _ROWS):
+            objects = [
+                {
+                    "class": name,
+                    "id": str(uuid.uuid5(uuid.NAMESPACE_OID, str(given))),
+                    "properties": {_ID: str(given)},
+                    "vector": row.tolist(),
+                }
+                for given, row in zip(ids, block, strict=True)
+            ]
+            replies = self._tell("POST", "/v1/batch/objects", {"objects": objects})
             wrong = [r for r in replies if (r.get("result") or {}).get("errors")]
             if wrong:
                 said = wrong[0]["result"]["errors"]["error"][0]["message"]
@@ -214,9 +202,9 @@ class WeaviateSystem(CollectionSystem):
                     f"{self._place} refused {len(wrong):,} of {len(replies):,} objects, the first "
                     f"with {said}"
                 )
-        made._made = {**given, "build_seconds": time.perf_counter() - started}
-        made._held()
-        return made
+
+    def _dropping(self) -> Callable[[], Any]:
+        return partial(self._client.ask, "DELETE", f"/v1/schema/{self.collection}")
 
     def snippet(self, settings: Mapping[str, Any]) -> str:
         """Python, for weaviate-client: ef is kept with the collection."""
@@ -311,20 +299,10 @@ class WeaviateSystem(CollectionSystem):
 
     # -- given out ------------------------------------------------------------------------
 
-    def vectors(self) -> Vectors:
-        """The vectors of the objects, as they were given to it, read in pages."""
-        ids = ids_of([self._name_of(found) for page in self._all() for found in page])
-        return self._paged(ids.array(), lambda: self._pages(ids))
-
-    def _pages(self, ids: Ids) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
-        start = 0
+    def _pages(self, *, vectors: bool) -> Iterator[tuple[list[Any], NDArray[np.float32]]]:
         for page in self._all():
-            part = ids[start : start + len(page)]
-            seen = ids_of([self._name_of(found) for found in page])
-            start += len(page)
-            same = np.array_equal(seen.strings(), part.strings())
-            rows = np.array([self._vector_of(found) for found in page], dtype=np.float32)
-            yield part.array() if same else seen.array(), rows
+            block = [self._vector_of(found) for found in page]
+            yield [self._name_of(found) for found in page], np.array(block, dtype=np.float32)
 
     def _all(self) -> Iterator[list[Any]]:
         after = None
@@ -366,32 +344,6 @@ def _named(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise InputError(f"{name!r} is no name of a collection: letters, digits and _ alone")
     return name[0].upper() + name[1:]
-
-
-def _objects(vectors: Vectors, space: Space, name: str) -> Iterator[list[dict[str, Any]]]:
-    """Objects of the searchable rows, a batch at a time; others are left out with a warning."""
-    own = None if vectors.length is None else vectors.ids
-    kept: list[NDArray[np.int64]] = []
-    total = 0
-    for start, block in vectors.blocks(_ROWS):
-        usable = searchable(block, space)
-        rows = start + np.flatnonzero(usable)
-        kept.append(rows)
-        total = start + len(block)
-        names = rows.tolist() if own is None else own[rows].strings().tolist()
-        floats = block[usable].astype(np.float32)
-        if names:
-            yield [
-                {
-                    "class": name,
-                    "id": str(uuid.uuid5(uuid.NAMESPACE_OID, str(given))),
-                    "properties": {_ID: str(given)},
-                    "vector": row.tolist(),
-                }
-                for given, row in zip(names, floats, strict=True)
-            ]
-    rows = np.concatenate([np.empty(0, dtype=np.int64), *kept])
-    warn_left_out(rows, total, own if own is not None else Ids(np.arange(total)))
 
 
 def _literal(value: Any, key: str = "") -> str:
