@@ -65,7 +65,9 @@ class Gate:
                 f"{option} {text!r} is not MEASURE=VALUE", hint="for example srecall@100=0.95"
             )
         measure = parse(name.strip())
-        return cls(str(measure), **{"at_most" if measure.lower_is_better else "at_least": limit})
+        if measure.lower_is_better:
+            return cls(str(measure), at_most=limit)
+        return cls(str(measure), at_least=limit)
 
     def __str__(self) -> str:
         limits = [
