@@ -126,8 +126,10 @@ def test_contents_and_details_by_keyboard(browser, full):
     page.context.close()
 
 
-def test_printed_it_is_black_on_white_without_links(browser, full):
-    page, _ = opened(browser, full, 768, "dark", media="print")
+def test_printed_it_is_black_on_white_without_links_and_fits(browser, full):
+    # A4 less the margins that browsers leave.
+    page, _ = opened(browser, full, 718, "dark", media="print")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 718
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert not page.is_visible("nav")
     page.context.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import re
 from collections.abc import Callable
@@ -23,8 +24,9 @@ from semrecall.report.drill import Texts, worst_queries
 from semrecall.report.headline import facts, percent
 from semrecall.report.parts import table
 from semrecall.report.pictures import score_errors
+from semrecall.report.summary import slice_table
 from semrecall.report.tolerances import curve_of
-from semrecall.report.waterfall import picture
+from semrecall.report.waterfall import group_tables, picture
 from semrecall.text import number, share
 from semrecall.tuning.saved_sweep import read_sweep
 
@@ -217,6 +219,28 @@ def test_stages_in_the_page_add_up():
     assert lost + float(rows[-1][5].rstrip("%")) == pytest.approx(100, abs=0.2)
 
 
+def test_of_very_many_groups_the_worst_are_shown():
+    n = 90
+    rows = [[f"d{i}", f"e{i}"] for i in range(n)]
+    exact = sr.Run.from_arrays(rows, query_ids=[f"q{i}" for i in range(n)])
+    found = sr.Run.from_arrays(
+        [row[: 1 + (i >= 20)] for i, row in enumerate(rows)], query_ids=[f"q{i}" for i in range(n)]
+    )
+    labels = sr.Judgments.from_dict({f"q{i}": {f"e{i}": 1} for i in range(n)})
+    columns = {"query_id": [f"q{i}" for i in range(n)], "own": [f"g{i}" for i in range(n)]}
+    result = sr.evaluate(
+        found, ["recall@2", "srecall@2"], truth=exact, judgments=labels, columns=columns, by="own"
+    )
+    html = slice_table(result, result.slices["own"])
+    assert "The worst 60 of 90 groups." in html
+    assert all(f">g{i}<" in html for i in range(20))
+    assert html.count("<tr") == 1 + 2 * 60
+    fall = sr.waterfall(labels, truth=exact, runs=found, columns=columns, by="own")
+    [html] = group_tables(fall)
+    assert "And 30 groups that lose less." in html
+    assert all(f">g{i}<" in html for i in range(20))
+
+
 def test_errors_of_the_codes_by_hand():
     # Of a 4.0 is 4.4 by the codes (10% off), b 3.0 exact; z is unknown to the truth of q2.
     codes = sr.Run.from_arrays(
@@ -368,7 +392,8 @@ def test_the_command_puts_everything_on_one_page(files: Path, semrecall_main: Ma
     ]  # fmt: skip
     assert "the reranker" in page
     assert "text of &lt;q" in page
-    assert re.search(r"run.parquet, sha256 [0-9a-f]{64}", page)
+    digest = hashlib.sha256((files / "run.parquet").read_bytes()).hexdigest()
+    assert f"<dt>run</dt><dd>run.parquet, sha256 {digest}</dd>" in page
     assert "semrecall report run.parquet --truth truth.parquet" in page
     assert (files / "figs" / "waterfall.png").stat().st_size > 1000
     assert f"wrote {len(list((files / 'figs').iterdir()))} files to figs" in err

@@ -26,6 +26,8 @@ TARGET = 0.95
 _ENOUGH = 5
 #: Differences below this are not worth advice.
 _SMALL = 0.02
+#: Nor are losses below this, where another is larger.
+_WORTH = 0.005
 _FOUND = "Exact search finds them, the index does not. "
 _REMEDIES = {
     "exact": "Exact search itself does not find them, so no setting of the index will: try another "
@@ -59,12 +61,16 @@ def advice(
     ]
 
 
-def advice_section(found: list[Advice]) -> str:
-    """The section of a page; "" where there is nothing to say."""
+def advice_section(found: list[Advice], run: str = "") -> str:
+    """The section of a page; "" where there is nothing to say.
+
+    run: which of several it is about.
+    """
     items = "".join(
         f"<li><strong>{escape(what)}</strong> {escape(how)}</li>" for what, how in found
     )
-    return f"<h2>What to do next</h2><ol>{items}</ol>" if items else ""
+    whose = f"<p>About {escape(one_line(run))}, the first of the runs:</p>" if run else ""
+    return f"<h2>What to do next</h2>{whose}<ol>{items}</ol>" if items else ""
 
 
 def _largest(fall: Waterfall) -> Iterator[Advice]:
@@ -76,13 +82,15 @@ def _largest(fall: Waterfall) -> Iterator[Advice]:
         f"The largest loss: {about(worst.name)}, {share(worst.lost)} of the relevant documents.",
         remedy,
     )
-    index = next((step for step in fall.steps if step.name == "index"), None)
-    if index is not None and worst.name != "index" and index.documents:
-        yield (
-            f"The index loses {plural(index.documents, 'relevant document')} that exact search "
-            f"finds: {share(index.lost)} of all known.",
-            _REMEDIES["index"].removeprefix(_FOUND),
-        )
+    own = [step for step in fall.steps if step.name in ("codes", "index") and step is not worst]
+    for step in sorted(own, key=lambda step: -step.lost):
+        if step.documents and step.lost >= _WORTH:
+            who = about(step.name)
+            yield (
+                f"{who[:1].upper()}{who[1:]} loses {plural(step.documents, 'relevant document')} "
+                f"that exact search finds: {share(step.lost)} of all known.",
+                _REMEDIES[step.name].removeprefix(_FOUND),
+            )
 
 
 def _of_recall(result: Result, run: str) -> Iterator[Advice]:
@@ -144,7 +152,8 @@ def _setting(result: Result, run: str, measure: str, sweep: Sweep | SavedSweep) 
     found = best_row.measures[measure]
     yield (
         f"The setting for it: {one_line(str(best_row.setting))}.",
-        f"Of the settings swept with {measure} of {TARGET:g} or more it is the cheapest: "
+        f"Of the settings of {one_line(best_row.setting.system)} that were swept it is the "
+        f"cheapest with {measure} of {TARGET:g} or more: "
         f"{number(found.mean, 3)} ({number(found.low, 3)} to {number(found.high, 3)}) for "
         f"{sweep.objective.name.replace('_', ' ')} {cost_number(best_row.cost.mean)}. Here it is "
         f"{number(result.mean(measure, run), 3)}. Confirm it on queries held out "

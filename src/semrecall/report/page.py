@@ -91,7 +91,7 @@ def html_report(
         f"<h1>{escape(answer)}</h1>",
         _standing(result),
         facts(result),
-        advice_section(advice(result, first, sweep)),
+        advice_section(advice(result, first, sweep), result.runs[0] * (len(result.runs) > 1)),
         CONTENTS,
         *_waterfalls(falls),
         summary(result),

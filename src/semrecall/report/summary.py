@@ -7,13 +7,17 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from semrecall.evaluate.table import count_lines, left_out_lines, note_lines
+from semrecall.measures import parse
 from semrecall.report.parts import table
 from semrecall.text import number, one_line, share
 
 if TYPE_CHECKING:
     from semrecall.evaluate import Result, Slice, Summary
 
-__all__ = ["remarks", "slice_table", "summary"]
+__all__ = ["GROUPS", "remarks", "slice_table", "summary"]
+
+#: So many groups of a slice are shown.
+GROUPS = 60
 
 
 def _figures(row: Summary) -> list[str]:
@@ -64,12 +68,32 @@ def remarks(result: Result) -> str:
 
 
 def slice_table(result: Result, part: Slice) -> str:
-    """Every measure over each group of a slice."""
+    """Every measure over each group of a slice; of very many groups, the worst."""
     several = len(result.runs) > 1
+    found = result.summary(by=part.column)
+    groups = _worst_groups(found, part)
     rows = [
         [row.measure, row.group, *([one_line(row.run)] if several else []), *_figures(row)]
-        for row in result.summary(by=part.column)
+        for row in found
+        if row.group in groups
     ]
     heads = ["measure", part.column, *(["run"] if several else []), *_heads(result)]
     about = f"{part.about} ({part.column})" if part.about else part.column
-    return f"<h2>By {escape(about)}</h2>{table(heads, rows, names=2 + several)}"
+    fewer = len(part.groups) - len(groups)
+    more = f"<p>The worst {len(groups):,} of {len(part.groups):,} groups.</p>" if fewer else ""
+    return f"<h2>By {escape(about)}</h2>{more}{table(heads, rows, names=2 + several)}"
+
+
+def _worst_groups(found: list[Summary], part: Slice) -> set[str]:
+    """The groups that are shown: all, or those with the lowest means of the first run."""
+    if len(part.groups) <= GROUPS:
+        return set(part.groups)
+    name = next((m for m in map(_name, found) if m == "srecall"), _name(found[0]))
+    rows = [r for r in found if _name(r) == name and r.run == found[0].run]
+    sign = -1.0 if parse(rows[0].measure).lower_is_better else 1.0
+    rows.sort(key=lambda r: (math.isnan(r.mean), sign * r.mean))
+    return {row.group for row in rows[:GROUPS]}
+
+
+def _name(row: Summary) -> str:
+    return parse(row.measure).name

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from semrecall.formats import writing
 from semrecall.report.charts import GRID, INK, MUTED, SERIES, canvas, chart, svg
 from semrecall.report.parts import cut, figure, page, table
+from semrecall.report.summary import GROUPS
 from semrecall.text import one_line, plural, share, shortened
 from semrecall.waterfall import EXACT
 from semrecall.waterfall.text import HEADS, about, headline, opening, remarks, step_rows
@@ -57,14 +58,16 @@ def waterfall_parts(found: Waterfall) -> list[str]:
 
 
 def group_tables(found: Waterfall) -> list[str]:
-    """The stages over each group of every slice."""
+    """The stages over each group of every slice; of very many groups, those that lose most."""
     tables = []
     for column in found.slices:
-        groups = [
-            (group, *row) for group, steps in found.by(column).items() for row in step_rows(steps)
-        ]
-        shown = table((column, *HEADS), groups, names=2)
-        tables.append(f"<h2>By {escape(column)}</h2>{shown}")
+        by = {group: steps for group, steps in found.by(column).items() if steps}
+        groups = list(by) if len(by) <= GROUPS else sorted(by, key=lambda g: by[g][-1].left)
+        rows = [(group, *row) for group in groups[:GROUPS] for row in step_rows(by[group])]
+        fewer = len(by) - GROUPS
+        more = f"<p>And {plural(fewer, 'group')} that lose less.</p>" if fewer > 0 else ""
+        shown = table((column, *HEADS), rows, names=2)
+        tables.append(f"<h2>By {escape(column)}</h2>{shown}{more}")
     return tables
 
 
