@@ -31,6 +31,8 @@ COMMANDS: dict[str, str] = {
     "label": "Say yourself which documents are relevant, on a page of this machine.",
     "ledger": "Show what a ledger of labels holds; labels out of it, and into it.",
     "score": "Measure runs against truth and judgments.",
+    "run": "An experiment from its file: do what is out of date, and judge its gates.",
+    "diff": "What changed from one result to another: measures, queries, settings, data.",
     "report": "One HTML page of all of it: what is lost, where, and what to do next.",
     "plan": "Plan labels: how many semantic recall takes, which ones, and when they are enough.",
     "pool": "List unjudged pairs, those first that could change most.",
