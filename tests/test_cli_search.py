@@ -166,7 +166,11 @@ def test_a_bad_query_is_told_and_does_no_harm(data: Path, run) -> None:
         (("exact", *VECTORS), "building needs --space", "ip, cosine or l2"),
         (("exact", "--queries", "queries.npy"), "'exact' has to be built", "--base FILE"),
         (("exact", *VECTORS, "--space", "ip", "--set", "nprobe"), "is not KNOB=VALUE", "nprobe=8"),
-        (("exact", *VECTORS, "--space", "ip", "--set", "nprobe=x"), "'x' in 'nprobe=x' is not", ""),
+        (
+            ("usearch", *VECTORS, "--space", "ip", "--build", "connectivity=x"),
+            "connectivity is 'x'; expected a whole number",
+            "",
+        ),
         (("exact", *VECTORS, "--space", "ip", "--set", "a=1"), "no search knob 'a'", "none"),
         (("exact", *VECTORS, "--space", "ip", "--build", "a=1"), "no build knob 'a'", "none"),
         (

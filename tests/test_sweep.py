@@ -288,7 +288,7 @@ def test_sweep_writes_a_page(semrecall_main, files, tmp_path):
     ("more", "message"),
     [
         (["--set", "nprob=1,2"], "no system has a knob 'nprob'"),
-        (["--set", "nprobe=1,x"], "is not a number"),
+        (["--set", "nprobe=1,x"], "'x'; expected a whole number"),
         (["--at", "recall@10"], "is not MEASURE=VALUE"),
         (["--by", "selectivity"], "no column 'selectivity'"),
         (["--filter-column", "filter"], "needs the columns"),

@@ -262,7 +262,21 @@ def test_settings_are_parameters_of_the_function():
 
 
 @pytest.mark.parametrize(
-    "text", ["ef", "ef:1", "ef:x:9", "1f:1:9", "ef:9:1", "ef:1:9:loud", "ef:1:9,ef:2:3", "ef:1:inf"]
+    "text",
+    [
+        "ef",
+        "ef:1",
+        "ef:x:9",
+        "1f:1:9",
+        "ef:9:1",
+        "ef:1:9:loud",
+        "ef:1:9,ef:2:3",
+        "ef:1:inf",
+        "m:a|a",
+        "m:a|",
+        "m:a|b:log",
+        "m:a|b:default=c",
+    ],
 )
 def test_knobs_that_cannot_be_read(text):
     with pytest.raises(InputError):
@@ -272,6 +286,8 @@ def test_knobs_that_cannot_be_read(text):
 def test_knobs_have_kinds_and_fractions():
     share, links = parse_knobs("share:0.1:1.0, m:4:64:build")
     assert (share.whole, share.kind, links.kind) == (False, "search", "build")
+    (mode,) = parse_knobs("order:Relaxed|strict:default=strict")
+    assert (mode.words, mode.default, mode.kind) == (("relaxed", "strict"), "strict", "search")
 
 
 class LangChainRetriever:

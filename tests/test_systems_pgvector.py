@@ -157,14 +157,16 @@ def test_a_table_is_searched_where_it_is(docs: str, address: str) -> None:
     assert (str(system.space), system.dimension, system.ntotal) == ("cosine", DIMENSION, ROWS)
     names = [knob.name for knob in system.knobs if knob.kind == "search"]
     assert names == ["ef_search", "iterative_scan", "max_scan_tuples"]
-    assert [knob.default for knob in system.knobs if knob.kind == "search"] == [40, 0, 20000]
+    assert [knob.default for knob in system.knobs if knob.kind == "search"] == [40, "off", 20000]
     run, cost = search(system, QUERIES, 10, ef_search=100, repeats=1)
     assert recall(run, "cosine", 10, [f"d{i}" for i in range(ROWS)]) > 0.95
     assert system.snippet({"ef_search": 80}) == "SET hnsw.ef_search = 80;"
     assert system.build_snippet({"m": 8}) == (
         'CREATE INDEX ON "docs" USING hnsw ("v" vector_cosine_ops) WITH (m = 8);'
     )
-    assert system.snippet({"iterative_scan": 1}) == "SET hnsw.iterative_scan = relaxed_order;"
+    for mode in (1, "relaxed_order"):
+        written = system.snippet({"iterative_scan": mode})
+        assert written == "SET hnsw.iterative_scan = relaxed_order;"
     record = cost.details["system"]
     assert (record["index"], record["kind"]) == ("docs_cosine", "hnsw")
     # Nothing of a secret in what is kept.
@@ -344,7 +346,9 @@ def test_filters_are_conditions_with_values(docs: str, address: str) -> None:
         warnings.simplefilter("ignore", SemrecallWarning)
         # In a condition with values a % that is none is written twice.
         filters[2] = ["n %% %s = %s", [2, 1]]
-        ids, _ = open_system(docs).search(QUERIES, 5, filters=filters, iterative_scan=2)
+        ids, _ = open_system(docs).search(
+            QUERIES, 5, filters=filters, iterative_scan="strict_order"
+        )
     rows = [[int(i[1:]) for i in row if i] for row in ids.tolist()]
     assert all(n % 2 == 0 for n in rows[1])
     assert all(n % 2 == 1 for n in rows[2])

@@ -116,7 +116,7 @@ def test_quantised_vectors_have_scores_when_they_are_scored_again(tmp_path: Path
     ids, scores = system.search(QUERIES, 10, rescore=1, oversampling=4.0)
     assert scores is not None
     np.testing.assert_allclose(scores[0, 0], BASE[ids[0, 0]] @ QUERIES[0], rtol=1e-5)
-    assert recall(system, hnsw_ef=200, rescore=1, oversampling=8) > recall(system, hnsw_ef=200)
+    assert recall(system, hnsw_ef=200, rescore="true", oversampling=8) > recall(system, hnsw_ef=200)
     assert system.describe()["quantisation"] == "product"
 
 
@@ -236,7 +236,7 @@ def test_a_shard_is_searched_where_it_is(hnsw: System) -> None:
         "    optimizers_config=models.OptimizersConfigDiff(default_segment_number=2))"
     )
     assert "quantization=models.QuantizationSearchParams(rescore=True, oversampling=2.0)" in (
-        system.snippet({"rescore": 1, "oversampling": 2})
+        system.snippet({"rescore": "true", "oversampling": 2})
     )
 
 

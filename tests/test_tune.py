@@ -92,6 +92,32 @@ def test_every_searcher_finds_a_setting_that_meets_the_target(searcher):
     assert found.settings["visit"] <= 60
 
 
+@pytest.mark.parametrize("searcher", ["auto", "grid", "tpe", "random"])
+def test_a_mode_is_chosen_among_words(searcher):
+    """By the base itself the fewest percent are enough."""
+    system = built(modes=True)
+    found = tune(system, search={"visit": (1, 40), "order": ()}, searcher=searcher, trials=60)
+    assert found.settings["order"] == "base"
+    assert found.verdict == "met"
+    assert found.snippet.endswith("SET shells.order = base;")
+    assert "order=base" in str(found)
+    least = tune(system, search={"visit": (1, 40), "order": "base"}).settings["visit"]
+    assert least <= found.settings["visit"] <= (least if searcher == "auto" else 2 * least)
+
+
+def test_modes_alone_are_all_tried_and_others_stay_out():
+    system = built(modes=True)
+    found = tune(system, search={"order": ["base", "sketch"], "visit": 10})
+    tried = {dict(trial.setting.search)["order"] for trial in found.trials}
+    assert tried == {"base", "sketch"}
+    # Nobody asked for it: what trades quality for cost is tuned.
+    assert "order" not in tune(system).settings
+    with pytest.raises(InputError, match="bisection is of one knob"):
+        tune(system, search={"order": ()}, searcher="bisection")
+    with pytest.raises(InputError, match="order is 'any'; expected sketch, mirror or base"):
+        tune(system, search={"order": ["any"]})
+
+
 def test_the_same_seed_gives_the_same_result():
     assert str(tune(searcher="tpe", trials=15)) == str(tune(searcher="tpe", trials=15))
 
@@ -258,8 +284,8 @@ def test_settings_that_do_the_same_at_the_low_end_are_no_reason_to_refuse():
     """As of a candidate list below k: what is higher has to be tried first."""
 
     class Stepped(Shells):
-        def _visited(self, queries, visit):
-            return super()._visited(queries, max(20, visit))
+        def _visited(self, queries, visit, order="sketch"):
+            return super()._visited(queries, max(20, visit), order)
 
     system, tops = Stepped().build(BASE, "l2", noise=0), 0
     for seed in range(8):

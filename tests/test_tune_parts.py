@@ -93,10 +93,27 @@ def test_ranges_are_read_from_text(text, expected):
     assert read_range(text) == expected
 
 
-@pytest.mark.parametrize("text", ["=1:2", "nprobe=", "nprobe=a:b", "nprobe=1,x"])
+@pytest.mark.parametrize("text", ["=1:2", "nprobe=", "nprobe=a:b"])
 def test_text_that_is_no_range_is_refused(text):
     with pytest.raises(InputError):
         read_range(text)
+
+
+def test_a_mode_is_one_of_its_words():
+    knob = Knob.mode("scan", "search", ("off", "relaxed", "strict"), "off", "goes on")
+    assert [knob.check(given) for given in ("Relaxed", " strict", 0, 2)] == [
+        "relaxed", "strict", "off", "strict",
+    ]  # fmt: skip
+    for wrong in ("fast", 3, 0.5, None, True):
+        with pytest.raises(InputError, match="expected off, relaxed or strict"):
+            knob.check(wrong)
+    assert _range(knob, ()).listed == ("off", "relaxed", "strict")
+    assert _range(knob, ["strict", 0, "off"]).listed == ("off", "strict")
+    assert _range(knob, "relaxed").single
+    assert read_range("scan=off,strict") == ("scan", ["off", "strict"])
+    plain = Knob("nprobe", "search", 1, 100, 1, "lists", "log")
+    with pytest.raises(InputError, match="'x'; expected a whole number from 1 to 100"):
+        _range(plain, [1, "x"])
 
 
 def test_a_range_must_be_possible():
@@ -343,6 +360,7 @@ def test_tpe_searches_mixed_and_conditional_spaces():
         {
             "a": [Range("x", "search", 1, 100), Range("M", "build", 4, 64, "log", True, (4, 16))],
             "b": [Range("y", "search", 0.5, 4.0, "linear", False)],
+            "c": [Range("z", "search", "no", "yes", listed=("no", "yes"), ordered=False)],
         },
         seed=3,
     )
@@ -352,6 +370,8 @@ def test_tpe_searches_mixed_and_conditional_spaces():
         assert ("y" in point) == (point["system"] == "b")
         if point["system"] == "a":
             found = told(point["x"] / 20 * 0.9, point["x"] + point["M"])
+        elif point["system"] == "c":
+            found = told({"no": 0.5, "yes": 1.0}[point["z"]], 50)
         else:
             found = told(point["y"] / 2 * 0.9, 30 * point["y"])
         searcher.tell(point, found)

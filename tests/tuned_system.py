@@ -16,8 +16,9 @@ from semrecall.systems.base import Counters, Knob, Stage, System
 class Shells(System):
     """Compares a query with the `visit` percent of the base that a noisy sketch puts nearest.
 
-    visit: from 1 to 100. noise: a build knob, how noisy the sketch is, in hundredths. calls: how
-    many queries were searched. faults: settings that fail, or "all" from now on.
+    visit: from 1 to 100. order: with `modes`, what the nearest are nearest by: the sketch, its
+    mirror image, or the base itself. noise: a build knob, how noisy the sketch is, in hundredths.
+    calls: how many queries were searched. faults: settings that fail, or "all" from now on.
     """
 
     options: ClassVar = {}
@@ -40,9 +41,12 @@ class Shells(System):
             high = max(10, self._noise)
             visit = Knob("visit", "search", low, high, 1, "percent of the base visited", "log")
             return (*made, visit) if self.built else made
+        words = ("sketch", "mirror", "base")
+        mode = Knob.mode("order", "search", words, "sketch", "what is visited first")
         return (
             Knob("noise", "build", 0, 100, 20, "noise of the sketch", "linear"),
             Knob("visit", "search", low, high, 1, "percent of the base visited", "log"),
+            *((mode,) if self.behaviour.get("modes") else ()),
         )[0 if self.behaviour.get("builds", True) else 1 :]
 
     @property
@@ -78,18 +82,20 @@ class Shells(System):
         self.calls["builds"] += 1
         return made
 
-    def _visited(self, queries: Any, visit: float) -> np.ndarray:
+    def _visited(self, queries: Any, visit: float, order: str = "sketch") -> np.ndarray:
         share = 1.0 if self.behaviour.get("ignores") else visit / 100
         count = max(1, round(share * len(self._base) * self.behaviour.get("ceiling", 1.0)))
-        apart = ((queries[:, None, :] - self._sketch[None]) ** 2).sum(axis=2)
+        by = {"sketch": self._sketch, "mirror": -self._sketch, "base": self._base}[order]
+        apart = ((queries[:, None, :] - by[None]) ** 2).sum(axis=2)
         return np.argsort(apart, axis=1)[:, :count]
 
     def search(self, queries: Any, k: int, **settings: Any) -> tuple[Any, Any]:
-        visit = self.turned("search", settings).get("visit", 1)
+        turned = self.turned("search", settings)
+        visit, order = turned.get("visit", 1), turned.get("order", "sketch")
         self.calls["queries"] += len(queries)
         if self.fails(visit):
             raise SystemFault("connection lost", hint="start the server")
-        near = self._visited(queries, visit)
+        near = self._visited(queries, visit, order)
         apart = np.sqrt(((queries[:, None, :] - self._base[near]) ** 2).sum(axis=2))
         order = np.argsort(apart, axis=1)[:, :k]
         ids, scores = np.take_along_axis(near, order, 1), np.take_along_axis(apart, order, 1)
@@ -107,7 +113,7 @@ class Shells(System):
         return {"exact": self.behaviour.get("exact", False)}
 
     def snippet(self, settings: Any) -> str:
-        return "\n".join(f"SET shells.{name} = {value:g};" for name, value in settings.items())
+        return "\n".join(f"SET shells.{name} = {value};" for name, value in settings.items())
 
     def build_snippet(self, knobs: Any) -> str:
-        return "\n".join(f"MAKE shells WITH {name} = {value:g};" for name, value in knobs.items())
+        return "\n".join(f"MAKE shells WITH {name} = {value};" for name, value in knobs.items())

@@ -184,7 +184,7 @@ def _grid(pairs: Sequence[str]) -> Iterator[dict[str, Any]]:
     for pair in pairs:
         name, listed = _pair(pair, "--set")
         for text in listed.split(","):
-            value = _number(text, pair)
+            value = _value(text)
             if value not in values.setdefault(name, []):
                 values[name].append(value)
     for combination in product(*values.values()):
@@ -199,7 +199,7 @@ def _single(pairs: Sequence[str]) -> dict[str, Any]:
         name, text = _pair(pair, "--build")
         if name in found:
             raise InputError(f"--build {name} is given twice; a system is built once")
-        found[name] = _number(text, pair)
+        found[name] = _value(text)
     return found
 
 
@@ -212,15 +212,14 @@ def _pair(text: str, option: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def _number(text: str, pair: str) -> int | float:
-    from semrecall.errors import InputError
-
+def _value(text: str) -> int | float | str:
+    """A number, or the word that it is: the knob knows whether it may be one."""
     for kind in (int, float):
         try:
             return kind(text)
         except ValueError:
             continue
-    raise InputError(f"{text.strip()!r} in {pair!r} is not a number")
+    return text.strip()
 
 
 def _check_files(files: dict[str, Any], grid: Sequence[dict[str, Any]]) -> None:

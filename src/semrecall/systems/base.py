@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -48,31 +48,55 @@ class Knob:
     scale: how values between low and high are best spread, for sweeps and tuning.
     whole: whether only whole numbers make sense.
     from_k: whether a value below k, the number of results, does what k does.
+    words: of a mode, what it can be; a value is one of them, low and high are their places.
     """
 
     name: str
     kind: Literal["build", "search"]
     low: float
     high: float
-    default: float | None
+    default: Any
     about: str
     scale: Literal["linear", "log"] = "linear"
     whole: bool = True
     from_k: bool = False
+    words: tuple[str, ...] = ()
 
-    def check(self, value: Any) -> float:
-        """The value as a number this knob can have; InputError when it cannot."""
+    @classmethod
+    def mode(
+        cls, name: str, kind: Literal["build", "search"], words: Sequence[str], default: str | None,
+        about: str,
+    ) -> Knob:  # fmt: skip
+        """A knob that is one of some words, which stand in no order of effort."""
+        return cls(name, kind, 0, len(words) - 1, default, about, words=tuple(words))
+
+    def check(self, value: Any) -> Any:
+        """The value as a number, or a word, this knob can have; InputError when it cannot.
+
+        A mode takes the place of a word, too.
+        """
+        if self.words and isinstance(value, str):
+            for word in self.words:
+                if word == value.strip().lower():
+                    return word
+            raise InputError(f"{self.name} is {value!r}; expected {self.range}")
         number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
         if not number or not math.isfinite(value) or (self.whole and value != int(value)):
-            kind = "a whole number" if self.whole else "a number"
-            raise InputError(f"{self.name} is {value!r}; expected {kind} {self.range}")
+            kind = "a whole number " if self.whole else "a number "
+            kind = "" if self.words else kind
+            raise InputError(f"{self.name} is {value!r}; expected {kind}{self.range}")
         if not self.low <= value <= self.high:
-            raise InputError(f"{self.name} is {value:g}; expected a number {self.range}")
+            kind = "" if self.words else "a number "
+            raise InputError(f"{self.name} is {value:g}; expected {kind}{self.range}")
+        if self.words:
+            return self.words[int(value)]
         return int(value) if self.whole else float(value)
 
     @property
     def range(self) -> str:
         """The allowed values in words."""
+        if self.words:
+            return " or ".join((", ".join(self.words[:-1]), self.words[-1]))
         return f"from {self.low:.12g} to {self.high:.12g}"
 
 

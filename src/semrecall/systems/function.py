@@ -61,7 +61,8 @@ class FunctionSystem(System):
     id: the key of the metadata that holds the id, where documents are returned.
     unit: of the scores (see `units.UNITS`). space: of the scores, in its natural unit. Without
         either, scores are of no space, and higher is better.
-    knobs: what can be turned: further parameters, as "name:low:high" or "name:low:high:log".
+    knobs: what can be turned: further parameters, as "name:low:high", "name:low:high:log"
+        or, for a mode, "name:word|word".
     build: "module:function" or a function of (vectors, ids, space) that returns the function.
 
     The number of results goes to a parameter k, top_k, limit, ...; filters to one called filter,

@@ -10,11 +10,16 @@ from semrecall.systems.base import Knob
 
 __all__ = ["parse_knobs"]
 
-_EXAMPLE = "write name:low:high, name:low:high:log or name:low:high:build, e.g. ef:10:500:log"
+_EXAMPLE = (
+    "write name:low:high, name:low:high:log, name:low:high:build or name:word|word, "
+    "e.g. ef:10:500:log"
+)
 
 
 def parse_knobs(text: str) -> tuple[Knob, ...]:
     """Knobs from "name:low:high,name:low:high:log"; further words: log, build, default=VALUE.
+
+    A mode has its words in place of low and high: "order:relaxed|strict".
 
     A knob is a whole number where low and high are written as such.
     """
@@ -27,6 +32,8 @@ def parse_knobs(text: str) -> tuple[Knob, ...]:
 
 def _knob(text: str) -> Knob:
     name, *rest = text.split(":")
+    if name.isidentifier() and rest and "|" in rest[0]:
+        return _mode(name, rest, text)
     if not name.isidentifier() or len(rest) < 2:
         raise InputError(f"{text!r} is no knob", hint=_EXAMPLE)
     low, high = (_number(value, text) for value in rest[:2])
@@ -49,6 +56,22 @@ def _knob(text: str) -> Knob:
     if default is not None:
         knob.check(int(default) if whole else default)
     return knob
+
+
+def _mode(name: str, rest: list[str], text: str) -> Knob:
+    words = rest[0].lower().split("|")
+    kind: Literal["build", "search"] = "search"
+    default = None
+    for more in rest[1:]:
+        if more == "build":
+            kind = "build"
+        elif more.removeprefix("default=").lower() in words and more.startswith("default="):
+            default = more.removeprefix("default=").lower()
+        else:
+            raise InputError(f"{more!r} in the knob {text!r} is not known", hint=_EXAMPLE)
+    if len(set(words)) != len(words) or not all(words):
+        raise InputError(f"the words of the knob {text!r} are not distinct", hint=_EXAMPLE)
+    return Knob.mode(name, kind, words, default, f"{name} of the search")
 
 
 def _number(value: str, text: str) -> float:

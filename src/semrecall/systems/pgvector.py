@@ -21,7 +21,6 @@ from semrecall.errors import InputError, SemrecallError, SemrecallWarning, Syste
 from semrecall.systems.base import Counters, Knob
 from semrecall.systems.pgvector_index import (
     BUILD_KNOBS,
-    ITERATIVE,
     OPERATORS,
     Index,
     Relation,
@@ -209,7 +208,7 @@ class PgvectorSystem(TableSystem):
     def snippet(self, settings: Mapping[str, Any]) -> str:
         """SQL."""
         self._held()
-        wanted = dict(settings)
+        wanted = self.turned("search", settings)
         factor = wanted.pop("k_factor", None)
         lines = [f"SET {name} = {value};" for name, value in self._local(wanted).items()]
         if factor is not None:
@@ -448,10 +447,7 @@ class PgvectorSystem(TableSystem):
     def _local(self, wanted: Mapping[str, Any]) -> dict[str, str]:
         """Search knobs as settings of PostgreSQL."""
         kind = "hnsw" if self._index is None else self._index.kind
-        return {
-            f"{kind}.{name}": ITERATIVE[value] if name == "iterative_scan" else str(value)
-            for name, value in wanted.items()
-        }
+        return {f"{kind}.{name}": str(value) for name, value in wanted.items()}
 
     # -- what the planner does ----------------------------------------------------------------
 
@@ -538,7 +534,7 @@ class PgvectorSystem(TableSystem):
             self._told = True
             warnings.warn(
                 f"hnsw.ef_search is {length}, below k = {asked.k}: pgvector returns at most "
-                f"{length} results, unless it scans iteratively (iterative_scan=1)",
+                f"{length} results, unless it scans iteratively (iterative_scan=relaxed_order)",
                 SemrecallWarning,
                 stacklevel=3,
             )

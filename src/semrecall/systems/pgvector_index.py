@@ -15,7 +15,6 @@ from semrecall.systems.sql import only_column, quoted
 
 __all__ = [
     "BUILD_KNOBS",
-    "ITERATIVE",
     "OPERATORS",
     "Index",
     "Relation",
@@ -25,8 +24,8 @@ __all__ = [
 
 #: Space -> operator; <#> is the negated inner product, <=> one minus the cosine.
 OPERATORS = {"ip": "<#>", "cosine": "<=>", "l2": "<->"}
-#: Settings of iterative scans, by the number that stands for them.
-ITERATIVE = ("off", "relaxed_order", "strict_order")
+#: Settings of iterative scans; the last one of HNSW only.
+_MODES = ("off", "relaxed_order", "strict_order")
 
 BUILD_KNOBS = {
     "hnsw": (
@@ -121,40 +120,34 @@ class Index:
     def knobs(self, defaults: Mapping[str, str | None]) -> tuple[Knob, ...]:
         """What can be turned with every search; defaults: as the server has them."""
 
-        def known(name: str) -> float | None:
+        def known(name: str) -> int | None:
             value = defaults.get(f"{self.kind}.{name}")
-            return (
-                None
-                if value is None
-                else ITERATIVE.index(value)
-                if value in ITERATIVE
-                else int(value)
-            )
+            return None if value is None else int(value)
 
         if self.kind == "hnsw":
             about = "length of the candidate list, and the most results without iterative scans"
             found = [Knob("ef_search", "search", 1, 1000, known("ef_search"), about, "log")]
             more = ("max_scan_tuples", 2**31 - 1, "tuples after which an iterative scan ends")
-            modes = 2
+            modes: tuple[str, ...] = _MODES
         else:
             lists = self.options.get("lists", 100)
             default = min(known("probes") or 1, lists)
             found = [Knob("probes", "search", 1, lists, default, "lists visited", "log")]
             more = ("max_probes", 32768, "lists after which an iterative scan ends")
-            modes = 1
-        if defaults.get(f"{self.kind}.iterative_scan") is not None:
-            about = "search on until enough results pass the filter: 0 off, 1 relaxed_order"
-            about += ", 2 strict_order" if modes == 2 else ""
+            modes = _MODES[:2]
+        mode = defaults.get(f"{self.kind}.iterative_scan")
+        if mode is not None:
+            about = "search on until enough results pass the filter"
             name, high, ends = more
             # It trades quality for cost, which a logarithmic scale says, only where it acts.
-            scale: Literal["linear", "log"] = "log" if known("iterative_scan") else "linear"
+            scale: Literal["linear", "log"] = "linear" if mode == "off" else "log"
             found += [
-                Knob("iterative_scan", "search", 0, modes, known("iterative_scan"), about),
+                Knob.mode("iterative_scan", "search", modes, mode, about),
                 Knob(name, "search", 1, high, known(name), ends, scale),
             ]
         if self.computed:
             about = f"candidates per result, ranked by {self.holds} and scored again in full"
-            default = 4.0 if self.holds == "bit" else 1.0
+            default = 4 if self.holds == "bit" else 1
             found.append(Knob("k_factor", "search", 1, 100, default, about, "log", whole=False))
         return tuple(found)
 

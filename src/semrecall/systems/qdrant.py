@@ -54,7 +54,8 @@ _CODES = {
     "binary": "models.BinaryQuantization(binary=models.BinaryQuantizationConfig(always_ram=True))",
 }
 _QUANTISED_KNOBS = (
-    Knob("rescore", "search", 0, 1, None, "1: candidates are scored again by their vectors"),
+    Knob.mode("rescore", "search", ("false", "true"), None,
+              "candidates are scored again by their vectors"),
     Knob("oversampling", "search", 1, 16, None, "candidates per result, before they are scored "
          "again", "log", whole=False),
 )  # fmt: skip
@@ -330,11 +331,11 @@ class QdrantSystem(CollectionSystem):
     ) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """Ids (n, at most k) and scores. filters: those of Qdrant, {"must": [...], ...}.
 
-        Scores of quantised vectors are told where rescore is 1: only then are they of the vectors.
+        Scores of quantised vectors are told with rescore only: then they are of the vectors.
         """
         facts, wanted = self._held(), self.turned("search", settings)
         ids, scores = self._search(queries, k, _params(wanted), filters)
-        return ids, scores if facts.scores or wanted.get("rescore") else None
+        return ids, scores if facts.scores or wanted.get("rescore") == "true" else None
 
     def exact(
         self,
@@ -463,7 +464,7 @@ def _params(settings: Mapping[str, Any]) -> dict[str, Any]:
         if name == "hnsw_ef":
             params[name] = value
         else:
-            kept = bool(value) if name == "rescore" else float(value)
+            kept = str(value) in ("true", "1") if name == "rescore" else float(value)
             params.setdefault("quantization", {})[name] = kept
     return params
 

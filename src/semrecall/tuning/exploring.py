@@ -44,6 +44,7 @@ class Branch:
     def main(self) -> Range:
         """The search knob that is bisected: the first that trades quality for cost in steps."""
         free = [one for one in self.search if not one.single]
+        free = [one for one in free if one.ordered] or free
         return next((one for one in free if one.scale == "log" and one.whole), free[0])
 
     def setting(self, point: Mapping[str, Any]) -> Setting:
@@ -94,7 +95,7 @@ class Plan:
 
     def _one(self, branch: Branch) -> Searcher:
         free = branch.free
-        if self.searcher == "bisection" and len(free) > 1:
+        if self.searcher == "bisection" and (len(free) > 1 or not branch.main.ordered):
             names = ", ".join(one.name for one in free)
             raise InputError(
                 f"bisection is of one knob; found {names}",
@@ -103,11 +104,16 @@ class Plan:
         if self.searcher == "grid" or not [one for one in branch.search if not one.single]:
             return Grid(free, self._counts(free))
         main = branch.main
+        if not main.ordered:
+            return Grid(free, [len(one.listed) for one in free])
         others = [one for one in free if one != main]
         if not others:
             return Bisection(main, timed=self.timed)
         if len(others) == 1 and others[0].kind == "search":
-            return Nested(Refined(others[0]), main, timed=self.timed)
+            outer: Searcher = Refined(others[0])
+            if not others[0].ordered:
+                outer = Grid(others, [len(others[0].listed)])
+            return Nested(outer, main, timed=self.timed)
         outer = TPE({branch.label: others}, seed=self.seed, startup=max(3, self.builds // 4))
         rows = self.builds if any(one.kind == "build" for one in others) else self.trials
         return Nested(outer, main, timed=self.timed, rows=rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -268,11 +268,12 @@ class Race:
         return bool(setting.build and good) and last is not None and not last.failed
 
 
-def within(system: System, setting: Setting) -> dict[str, float]:
+def within(system: System, setting: Setting) -> dict[str, Any]:
     """How a build is searched: with at most all it has, which another build may have more of."""
     if not setting.build:
         return dict(setting.search)
-    highest = {knob.name: knob.high for knob in system.knobs if knob.kind == "search"}
+    knobs = [knob for knob in system.knobs if knob.kind == "search" and not knob.words]
+    highest = {knob.name: knob.high for knob in knobs}
     return {name: min(value, highest.get(name, value)) for name, value in setting.search}
 
 

@@ -12,7 +12,7 @@ from semrecall.errors import InputError
 if TYPE_CHECKING:
     from semrecall.systems import Knob, System
 
-__all__ = ["Range", "Setting", "ranges_of", "read_range"]
+__all__ = ["Range", "Setting", "ranges_of", "read_range", "shown"]
 
 Kind = Literal["build", "search"]
 #: Closer than this, two values that need not be whole are the same to a search.
@@ -25,18 +25,22 @@ _STRIDE_SHARE = 1 / 6
 
 @dataclass(frozen=True)
 class Range:
-    """The values of a knob that may be tried: from low to high, or the `listed` ones, rising."""
+    """The values of a knob that may be tried: from low to high, or the `listed` ones, rising.
+
+    ordered: whether more of it is more of something; False for a mode, whose values are words.
+    """
 
     name: str
     kind: Kind
-    low: float
-    high: float
+    low: Any
+    high: Any
     scale: Literal["linear", "log"] = "log"
     whole: bool = True
-    listed: tuple[float, ...] = ()
+    listed: tuple[Any, ...] = ()
+    ordered: bool = True
 
     def __post_init__(self) -> None:
-        if self.whole:
+        if self.whole and self.ordered:
             # Whole numbers stay whole in what is shown and pasted, too.
             for name in ("low", "high"):
                 object.__setattr__(self, name, round(getattr(self, name)))
@@ -45,9 +49,9 @@ class Range:
     @property
     def single(self) -> bool:
         """Whether there is nothing to choose."""
-        return self.low == self.high
+        return bool(self.low == self.high)
 
-    def spread(self, count: int) -> list[float]:
+    def spread(self, count: int) -> list[Any]:
         """At most `count` values from low to high, both included, spread by the scale."""
         if self.listed:
             at = sorted({round(i * (len(self.listed) - 1) / max(count - 1, 1))
@@ -58,7 +62,7 @@ class Range:
         found = [self.at(i / (count - 1)) for i in range(count)]
         return sorted(set(found))
 
-    def at(self, share: float) -> float:
+    def at(self, share: float) -> Any:
         """The value at a share (0 to 1) of the way from low to high."""
         if self.listed:
             return self.listed[round(share * (len(self.listed) - 1))]
@@ -74,7 +78,7 @@ class Range:
         start, end = self._place(self.low), self._place(self.high)
         return (self._place(value) - start) / (end - start)
 
-    def between(self, low: float, high: float) -> float | None:
+    def between(self, low: float, high: float) -> Any:
         """A value in the middle of two, None where they are next to each other."""
         if self.listed:
             left, right = self.listed.index(low), self.listed.index(high)
@@ -84,7 +88,7 @@ class Range:
             return min(max(middle, low + 1), high - 1) if high - low > 1 else None
         return middle if self._apart(low, high) else None
 
-    def above(self, value: float) -> float | None:
+    def above(self, value: float) -> Any:
         """The next value of a search that strides up; None at the top."""
         if value >= self.high:
             return None
@@ -98,7 +102,7 @@ class Range:
         up = max(value + 1, round(up)) if self.whole else up
         return min(up, self.high)
 
-    def below(self, value: float) -> float | None:
+    def below(self, value: float) -> Any:
         """The value next to this one on its lower side; None at the bottom."""
         if value <= self.low:
             return None
@@ -112,8 +116,8 @@ class Range:
 
     def _apart(self, low: float, high: float) -> bool:
         if self.scale == "log":
-            return high > _FINEST_RATIO * max(low, self._smallest)
-        return high - low > (self.high - self.low) * _FINEST_SHARE
+            return bool(high > _FINEST_RATIO * max(low, self._smallest))
+        return bool(high - low > (self.high - self.low) * _FINEST_SHARE)
 
     @property
     def _smallest(self) -> float:
@@ -127,7 +131,7 @@ class Range:
         smallest = self._smallest
         return math.log(value) if value >= smallest else math.log(smallest / 2)
 
-    def _value(self, place: float) -> float:
+    def _value(self, place: float) -> Any:
         value = place if self.scale == "linear" else math.exp(place)
         if self.scale == "log" and self.low <= 0 and value < self._smallest / math.sqrt(2):
             value = self.low
@@ -140,12 +144,17 @@ class Setting:
     """One point of the space: which system, built how, searched how."""
 
     system: str
-    build: tuple[tuple[str, float], ...] = ()
-    search: tuple[tuple[str, float], ...] = ()
+    build: tuple[tuple[str, Any], ...] = ()
+    search: tuple[tuple[str, Any], ...] = ()
 
     def __str__(self) -> str:
         pairs = [*self.build, *self.search]
-        return ", ".join(f"{name}={value:g}" for name, value in pairs) or "as it is"
+        return ", ".join(f"{name}={shown(value)}" for name, value in pairs) or "as it is"
+
+
+def shown(value: Any) -> str:
+    """A value of a knob as text."""
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 def ranges_of(
@@ -176,21 +185,29 @@ def read_range(text: str, option: str = "--search") -> tuple[str, Any]:
     low, colon, high = written.partition(":")
     if colon:
         return name, (_number(low, text), _number(high, text))
-    return name, [_number(part, text) for part in written.split(",")]
+    return name, [_value(part) for part in written.split(",")]
+
+
+def _value(text: str) -> Any:
+    """A number, or the word that it is: the knob knows whether it may be one."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text.strip()
 
 
 def _number(text: str, whole: str) -> float:
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(f"{text.strip()!r} in {whole!r} is not a number") from None
+    found = _value(text)
+    if isinstance(found, str):
+        raise InputError(f"{found!r} in {whole!r} is not a number")
+    return float(found) if isinstance(found, float) else int(found)
 
 
 def _whole_range(knob: Knob, k: int) -> Range:
+    if knob.words:
+        return _words(knob, knob.words)
     low = min(max(knob.low, k), knob.high) if knob.from_k else knob.low
     return Range(knob.name, knob.kind, low, knob.high, knob.scale, knob.whole)
 
@@ -214,6 +231,9 @@ def _range(knob: Knob, given: Any, k: int = 1) -> Range:
         given = read_range(f"{knob.name}={given}")[1]
     if isinstance(given, tuple) and not given:
         return _whole_range(knob, k)
+    if knob.words:
+        chosen = {knob.check(value) for value in _values(given)}
+        return _words(knob, [word for word in knob.words if word in chosen])
     values = [knob.check(value) for value in _values(given)]
     if isinstance(given, tuple):
         if len(values) != 2 or values[0] > values[1]:
@@ -223,3 +243,9 @@ def _range(knob: Knob, given: Any, k: int = 1) -> Range:
         return Range(knob.name, knob.kind, values[0], values[1], knob.scale, knob.whole)
     rising = tuple(sorted(set(values)))
     return Range(knob.name, knob.kind, rising[0], rising[-1], knob.scale, knob.whole, rising)
+
+
+def _words(knob: Knob, words: Sequence[str]) -> Range:
+    return Range(
+        knob.name, knob.kind, words[0], words[-1], "linear", listed=tuple(words), ordered=False
+    )

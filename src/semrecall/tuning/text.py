@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from semrecall.text import WIDTH, aligned, display_width, number, plural, shortened, wrapped
 from semrecall.tuning.against import SAME_QUALITY
+from semrecall.tuning.ranges import shown
 
 if TYPE_CHECKING:
     from semrecall.tuning.against import Saving
@@ -242,7 +243,7 @@ def saved_text(saved: Estimate) -> str:
 def _brief(setting: Setting) -> str:
     """A setting in a narrow column: the value alone where there is one knob."""
     pairs = [*setting.build, *setting.search]
-    return f"{pairs[0][1]:g}" if len(pairs) == 1 else shortened(str(setting), 24)
+    return shown(pairs[0][1]) if len(pairs) == 1 else shortened(str(setting), 24)
 
 
 def setting_of(setting: Setting, several: bool) -> str:

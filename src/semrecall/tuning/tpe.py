@@ -74,7 +74,9 @@ class TPE:
             point[one.name] = self._value(one, label)
         return point
 
-    def _value(self, one: Range, label: str) -> float:
+    def _value(self, one: Range, label: str) -> Any:
+        if not one.ordered:
+            return self._trial.suggest_categorical(label, list(one.listed))
         if one.listed:
             return one.listed[int(self._trial.suggest_int(label, 0, len(one.listed) - 1))]
         log = one.scale == "log" and one.low > 0

@@ -112,6 +112,7 @@ class Vizier:
             {
                 "name": one.name, "low": one.low, "high": one.high, "whole": one.whole,
                 "log": one.scale == "log" and one.low > 0, "listed": list(one.listed),
+                "ordered": one.ordered,
             }
             for one in self.ranges
         ]  # fmt: skip
@@ -120,6 +121,9 @@ class Vizier:
         point: dict[str, Any] = {}
         for one in self.ranges:
             value = found[one.name]
+            if not one.ordered:
+                point[one.name] = value
+                continue
             if one.listed:
                 value = min(one.listed, key=lambda v: abs(v - value))
             point[one.name] = round(value) if one.whole else float(f"{value:.4g}")

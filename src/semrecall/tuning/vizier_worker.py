@@ -71,6 +71,9 @@ def _penalised(told: dict[str, float]) -> float:
 
 def _add(vz: Any, root: Any, ranges: list[dict[str, Any]]) -> None:
     for one in ranges:
+        if not one["ordered"]:
+            root.add_categorical_param(one["name"], one["listed"])
+            continue
         scale = vz.ScaleType.LOG if one["log"] else vz.ScaleType.LINEAR
         if one["listed"]:
             root.add_discrete_param(one["name"], one["listed"])
