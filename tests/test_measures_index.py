@@ -152,7 +152,7 @@ def test_ties_that_may_go_on_past_the_truth_are_bracketed():
     )
     # Exact scores settle it; so does a truth that keeps its ties.
     assert not recall_bounds(problem([[1, 8]], [[1, 2]], [[2.0, 0.5]], [[1.0, 1.0]]), 2)[2].any()
-    kept = Run.from_arrays([[1, 2]], [[1.0, 1.0]]).replace(identity={"k": 2})
+    kept = Run.from_arrays([[1, 2]], [[1.0, 1.0]]).replace(identity={"base": {"rows": 2}, "k": 2})
     assert not recall_bounds(align(Run.from_arrays([[1, 8]]), kept), 2)[2].any()
 
 
