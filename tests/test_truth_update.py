@@ -114,7 +114,8 @@ def test_any_sequence_of_changes(
     base, queries = world.vectors(world.rows), world.vectors(world.asked, shuffled=False)
     with TemporaryDirectory() as folder:
         kept = Path(folder) / "truth.rows.parquet"
-        truth = quiet(base, queries, k, name, spare=spare, keep_rows=kept)
+        keeps = {"keep_rows": kept} if evidence == "rows" else {}
+        truth = quiet(base, queries, k, name, spare=spare, **keeps)
         for _ in range(4):
             world.touched = set()
             for _ in range(int(rng.integers(0, 6))):
@@ -127,12 +128,12 @@ def test_any_sequence_of_changes(
             k = max(1, k + int(rng.integers(-1, 2)))
             base = world.vectors(world.rows, stream=stream)
             queries = world.vectors(world.asked, shuffled=evidence == "rows")
-            truth = quiet(
-                base, queries, k, name, update=truth, keep_rows=kept, **{evidence: told[evidence]}
-            )
-            other = Path(folder) / "other.parquet"
-            assert_same(truth, quiet(base, queries, k, name, spare=spare, keep_rows=other))
-            assert kept.read_bytes() == other.read_bytes()
+            given = {evidence: told[evidence]} | keeps
+            truth = quiet(base, queries, k, name, update=truth, **given)
+            other = {name: Path(folder) / "other.parquet" for name in keeps}
+            assert_same(truth, quiet(base, queries, k, name, spare=spare, **other))
+            if keeps:
+                assert kept.read_bytes() == other["keep_rows"].read_bytes()
 
 
 def world(rows: int = 2000, queries: int = 20, d: int = 8) -> tuple[Any, Any, list[str]]:
@@ -304,7 +305,8 @@ def test_bases_of_shards(tmp_path: Path) -> None:
         ({"was": "base", "changed": [1]}, InputError, "was and changed both tell what changed"),
         ({"changed": ["x"]}, MismatchError, "none of the 1 changed ids is in the base"),
         ({"was": "other"}, MismatchError, "not that of the truth to update: same shape and type"),
-        ({"was": "shorter"}, MismatchError, "old one has 299 rows; the truth was made from 300"),
+        ({"was": "double"}, MismatchError, "to update: dtype float64, expected float32"),
+        ({"was": "shorter"}, MismatchError, "of the truth to update: rows 299, expected 300"),
         ({"changed": [1], "space": "l2"}, MismatchError, "in space ip; l2 was asked for"),
         ({"changed": [1], "base": "double"}, MismatchError, "the base vectors are float64 of 8"),
         ({"changed": [1], "base": "longer"}, MismatchError, "2 rows more .* only 1 are named"),

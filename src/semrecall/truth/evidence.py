@@ -9,15 +9,24 @@ import numpy as np
 from semrecall.data import Run, Vectors
 from semrecall.data.ids import codes_in, ids, unify
 from semrecall.data.matching import difference
+from semrecall.data.vectors import identity_difference, identity_of
 from semrecall.errors import InputError, MismatchError
 from semrecall.exact.answer import Answer
 from semrecall.exact.search import Scan
 from semrecall.space import Space, space
-from semrecall.truth.rows import Changes, Growing, RowHashes
+from semrecall.truth.rows import Changes, Growing, RowHashes, places_before
 
-__all__ = ["check_evidence", "hashes_of", "looked_over", "named_changes", "same_kind"]
+__all__ = [
+    "check_evidence",
+    "compared",
+    "hashes_of",
+    "looked_over",
+    "named_changes",
+    "same_kind",
+]
 
-_BLOCK = 4096
+_BLOCK = 1 << 16
+_FEW = 2048  # rows that stay in cache while they are compared
 
 
 def same_kind(old: Run, base: Vectors, queries: Vectors, geometry: str | Space) -> Space:
@@ -78,14 +87,39 @@ def looked_over(base: Vectors, geometry: Space, *, hashed: bool) -> tuple[Answer
 def hashes_of(was: Vectors, old: Run, geometry: Space) -> RowHashes:
     """Row hashes of the base given as the old one; MismatchError where it is seen not to be it."""
     looked, hashes = looked_over(was, geometry, hashed=True)
-    known, found = old.identity["base"], looked.sample.fingerprint(was.dtype, was.dimension)
-    if len(hashes.hashes if hashes else ()) == known["rows"] and found != known["fingerprint"]:
-        raise MismatchError(
-            "the base given as the old one is not that of the truth to update: same shape and "
-            f"type, but other values (fingerprint {found[:8]}, expected {known['fingerprint'][:8]})"
-        )
     assert hashes is not None
+    fingerprint = looked.sample.fingerprint(was.dtype, was.dimension)
+    _check(old, was, len(hashes.hashes), fingerprint)
     return hashes
+
+
+def compared(was: Vectors, base: Vectors, old: Run) -> Changes:
+    """What changed since the older base `was`, a matrix: rows are compared byte by byte.
+
+    Raises MismatchError where it is seen not to be the one that the truth was made from.
+    """
+    _check(old, was, len(was), was.fingerprint)
+    at = places_before(was.given_ids, base.given_ids, len(was), len(base))
+    fresh = np.ones(len(base), dtype=bool)
+    words = np.dtype(f"u{base.dtype.itemsize}")
+    for start, block in base.blocks(_FEW):
+        mine = at[start : start + len(block)]
+        known = np.flatnonzero(mine >= 0)
+        before = np.ascontiguousarray(was.take(mine[known])).view(words)
+        now = np.ascontiguousarray(block[known]).view(words)
+        fresh[start + known] = (before != now).any(axis=1)
+        base.release()
+        was.release()
+    return Changes.of(at, fresh, len(was))
+
+
+def _check(old: Run, was: Vectors, rows: int, fingerprint: str) -> None:
+    differs = identity_difference(old.identity["base"], identity_of(was, rows, fingerprint))
+    if differs:
+        raise MismatchError(
+            f"the base given as the old one is not that of the truth to update: {differs}",
+            hint="give the base that it was made from",
+        )
 
 
 def named_changes(changed: Any, base: Vectors, old: Run) -> Changes:

@@ -20,7 +20,7 @@ from semrecall.formats.files import writing
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Changes", "RowHashes", "beside"]
+__all__ = ["Changes", "Growing", "RowHashes", "beside", "places_before"]
 
 _BYTES = 16
 _KIND = np.dtype((np.void, _BYTES))
@@ -36,6 +36,13 @@ class Changes:
     inserted: int
     changed: int
     deleted: int
+
+    @classmethod
+    def of(cls, at: NDArray[np.int64], fresh: NDArray[np.bool_], before: int) -> Changes:
+        """From the places that rows had before (see `places_before`), among so many."""
+        known = at >= 0
+        count = int(known.sum())
+        return cls(fresh, len(at) - count, int((fresh & known).sum()), before - count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,26 +139,31 @@ class RowHashes:
 
     def changes(self, now: RowHashes) -> Changes:
         """What became of these rows in a newer base; rows are known by their ids."""
-        if (self.ids is None) != (now.ids is None):
-            named, bare = ("new", "old") if self.ids is None else ("old", "new")
-            raise MismatchError(
-                f"the {named} base has ids, the {bare} one has none: its rows go by number",
-                hint="give both their ids, or neither",
-            )
-        if self.ids is None or now.ids is None:
-            at = np.arange(len(now.hashes))
-            at[len(self.hashes) :] = -1
-        else:
-            at = codes_in(*unify(now.ids, self.ids))
+        at = places_before(self.ids, now.ids, len(self.hashes), len(now.hashes))
         known = np.flatnonzero(at >= 0)
-        fresh = np.ones(len(now.hashes), dtype=bool)
+        fresh = np.ones(len(at), dtype=bool)
         fresh[known] = self.hashes[at[known]] != now.hashes[known]
-        return Changes(
-            fresh,
-            inserted=len(now.hashes) - len(known),
-            changed=int(fresh[known].sum()),
-            deleted=len(self.hashes) - len(known),
+        return Changes.of(at, fresh, len(self.hashes))
+
+
+def places_before(
+    old: Ids | None, new: Ids | None, old_rows: int, new_rows: int
+) -> NDArray[np.int64]:
+    """The place (new_rows,) that each row of a base had in an older one; -1 where it is new.
+
+    old, new: their ids, None where rows go by number. Raises MismatchError where only one has ids.
+    """
+    if (old is None) != (new is None):
+        named, bare = ("new", "old") if old is None else ("old", "new")
+        raise MismatchError(
+            f"the {named} base has ids, the {bare} one has none: its rows go by number",
+            hint="give both their ids, or neither",
         )
+    if old is None or new is None:
+        at = np.arange(new_rows)
+        at[old_rows:] = -1
+        return at
+    return codes_in(*unify(new, old))
 
 
 @dataclass

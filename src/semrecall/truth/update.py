@@ -29,6 +29,7 @@ from semrecall.space import Space
 from semrecall.text import plural
 from semrecall.truth.evidence import (
     check_evidence,
+    compared,
     hashes_of,
     looked_over,
     named_changes,
@@ -123,7 +124,8 @@ def update_truth(
     space_ = same_kind(old, base, queries, geometry)
     check_evidence(was, changed, rows)
     hashes = RowHashes.read(rows) if isinstance(rows, str | Path) else rows
-    if was is not None:
+    whole = was is not None and was.matrix is not None and "row_hashes" not in old.identity
+    if was is not None and not whole:
         hashes = hashes_of(was, old, space_)
     if hashes is not None:
         what = "the row hashes" if was is None else "the base given as the old one"
@@ -131,6 +133,8 @@ def update_truth(
     looked, now = looked_over(base, space_, hashed=hashes is not None)
     if hashes is not None and now is not None:
         changes = hashes.changes(now)
+    elif was is not None:
+        changes = compared(was, base, old)
     else:
         changes = named_changes(changed, base, old)
     # A base that is like the old one in all sampled rows is believed as far as scores agree.
@@ -194,6 +198,8 @@ class _Work:
         row = codes_in(*unify(self.old.documents, self.base.ids))
         row[row >= 0] = np.where(self.fresh[row[row >= 0]], -1, row[row >= 0])
         self._real = ~np.isnan(scores)
+        # Numbers and texts do not sort alike.
+        self._same_order = self.old.documents.are_integers == self.base.ids.are_integers
         self._row = np.where(self._real, row, -1)
 
     def _entries(self, query: int) -> slice:
@@ -322,6 +328,8 @@ class _Work:
             touched = len(own) > 0 or bool((rows < 0).any()) or kept_rows != self.depth
             if certain < self.k or (ties_cut and touched):
                 return None
+            if not touched and self._same_order:
+                return Best(rows, scores, ties_cut)
         left = rows >= 0
         return merge(
             self.space, Best(own, own_scores, cut), rows[left], scores[left], self.depth,
