@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+pytest.importorskip("aiohttp", reason="needs the extra llm")
+
 from chat_server import ChatServer
 from hypothesis import given
 from hypothesis import strategies as st
