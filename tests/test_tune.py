@@ -727,6 +727,7 @@ def test_vizier_searches_mixed_spaces_within_their_bounds():
     ranges = [
         Range("x", "search", 1, 100), Range("M", "build", 4, 64, "linear", True, (4, 8, 64)),
         Range("y", "search", 0.5, 4.0, "linear", False),
+        Range("z", "search", "off", "on", listed=("off", "on"), ordered=False),
     ]  # fmt: skip
     searcher = Vizier(ranges, seed=1)
     for _ in range(4):
@@ -735,6 +736,7 @@ def test_vizier_searches_mixed_spaces_within_their_bounds():
         assert point["x"] == int(point["x"])
         assert point["M"] in (4, 8, 64)
         assert 0.5 <= point["y"] <= 4
+        assert point["z"] in ("off", "on")
         searcher.tell(point, Outcome(0.5 - point["x"] / 100, point["x"] + point["M"]))
     searcher.tell(searcher.ask(), Outcome(math.inf, math.inf))
     searcher.close()

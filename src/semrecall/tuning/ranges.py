@@ -40,7 +40,9 @@ class Range:
     ordered: bool = True
 
     def __post_init__(self) -> None:
-        if self.whole and self.ordered:
+        if not self.ordered:
+            object.__setattr__(self, "scale", "linear")
+        elif self.whole:
             # Whole numbers stay whole in what is shown and pasted, too.
             for name in ("low", "high"):
                 object.__setattr__(self, name, round(getattr(self, name)))
@@ -246,6 +248,4 @@ def _range(knob: Knob, given: Any, k: int = 1) -> Range:
 
 
 def _words(knob: Knob, words: Sequence[str]) -> Range:
-    return Range(
-        knob.name, knob.kind, words[0], words[-1], "linear", listed=tuple(words), ordered=False
-    )
+    return Range(knob.name, knob.kind, words[0], words[-1], listed=tuple(words), ordered=False)
