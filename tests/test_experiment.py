@@ -161,6 +161,7 @@ def test_a_file_that_is_no_toml_or_not_there(folder):
 
 
 def test_the_starter_is_a_right_file(folder, semrecall_main):
+    pytest.importorskip("faiss", reason="needs faiss")
     Path("semrecall.toml").unlink()
     status, _, err = semrecall_main("run", "--init")
     assert (status, "wrote semrecall.toml" in err) == (0, True)
