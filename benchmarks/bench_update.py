@@ -84,6 +84,9 @@ def main() -> None:
                 now, fresh = changed(base, share, kind)
                 for spare in (0, max(20, k // 5)):
                     old = sr.truth(whole, queries, k, "ip", spare=spare, keep_rows=kept)
+                    bare = old.replace(
+                        identity={n: v for n, v in old.identity.items() if n != "row_hashes"}
+                    )
                     new = sr.truth(now, queries, k, "ip", spare=spare)
                     notes: list[str] = []
 
@@ -99,7 +102,7 @@ def main() -> None:
                             options.rounds,
                         ),
                         median(lambda: update(rows=kept), options.rounds),
-                        median(lambda: update(was=whole), options.rounds),
+                        median(lambda old=bare: update(was=whole, old=old), options.rounds),
                         median(lambda f=fresh: update(changed=f), options.rounds),
                     ]
                     anew = notes[0].rsplit("; ", 1)[1].split(" of ")[0]

@@ -158,7 +158,7 @@ class Allowed:
         """From packed bits, (bytes,) for all queries or (n_queries, bytes).
 
         order: where the first of eight rows is: "big", in the highest bit (numpy.packbits), or
-            "little", in the lowest (faiss, Roaring and Arrow bitmaps).
+            "little", in the lowest (faiss, Arrow).
 
         Raises InputError for another type, another length than n rows have, and bits set beyond n.
         """

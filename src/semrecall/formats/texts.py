@@ -200,7 +200,7 @@ def read_allowed(
                     path,
                     "holds uint8, which may be packed bits",
                     "say where the first of eight rows is: --filter-bits big (numpy.packbits) or "
-                    "little (faiss, Roaring, Arrow)",
+                    "little (faiss, Arrow)",
                 )
             with named(path):
                 return Allowed.of_bits(mask, rows, order=bits)
