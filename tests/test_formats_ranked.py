@@ -130,6 +130,18 @@ def test_comment_or_data(tmp_path: Path) -> None:
     assert list(formats.read(run).queries) == ["#1", "q2"]
 
 
+@pytest.mark.parametrize("suffix", [".trec", ".csv", ".tsv"])
+def test_what_no_reader_would_take_for_text_is_not_written(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"r{suffix}"
+    with pytest.raises(InputError, match="holds a NUL character") as error:
+        formats.write(Run.from_dict({"q": {"a\0b": 1.0}}), path)
+    assert error.value.hint == "write parquet or jsonl instead"
+    assert not path.exists()
+    # A name is no id: in a tag a NUL is a blank.
+    formats.write(Run.from_dict({"q": {"a": 1.0}}, name="x\0y"), path)
+    assert formats.read_run(path).documents.strings().tolist() == ["a"]
+
+
 def test_tag_may_be_absent_or_hold_blanks(tmp_path: Path) -> None:
     assert len(formats.read_run(text(tmp_path / "a.run", "q1 Q0 d1 1 3.0\nq2 Q0 d1 1 2\n"))) == 2
     run = formats.read_run(text(tmp_path / "b.run", "q1 Q0 d1 1 3.0 my run\n"))

@@ -251,15 +251,29 @@ def open_text(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_text(path: Path, lines: Iterator[str]) -> None:
-    """Write lines (each with its line end) as UTF-8, compressed as the suffix says."""
+    """Write lines (each with its line end) as UTF-8, compressed as the suffix says.
+
+    Raises InputError for a NUL: no reader would take the file for text.
+    """
     with open_text(path) as file:
         pending: list[str] = []
         for line in lines:
             pending.append(line)
             if len(pending) == 8192:
-                file.write("".join(pending).encode())
+                file.write(_joined(pending))
                 pending.clear()
-        file.write("".join(pending).encode())
+        file.write(_joined(pending))
+
+
+def _joined(lines: list[str]) -> bytes:
+    text = "".join(lines)
+    if "\0" in text:
+        line = next(line for line in lines if "\0" in line)
+        raise InputError(
+            f"{line.rstrip()[:80]!r} holds a NUL character, which a text file cannot",
+            hint="write parquet or jsonl instead",
+        )
+    return text.encode()
 
 
 # -- writing --------------------------------------------------------------------------------

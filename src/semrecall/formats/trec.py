@@ -461,7 +461,7 @@ def _are_distances(run: Run) -> bool:
 
 
 def _run_lines(run: Run) -> Iterator[str]:
-    tag = "_".join(run.name.split()) or "semrecall"
+    tag = "_".join(run.name.replace("\0", " ").split()) or "semrecall"
     queries, documents = run.queries.strings(), run.ids
     sign = -1.0 if _are_distances(run) else 1.0
     for row, (low, high) in enumerate(zip(run.offsets[:-1], run.offsets[1:], strict=True)):
