@@ -294,6 +294,7 @@ def test_sweep_writes_a_page(semrecall_main, files, tmp_path):
         (["--filter-column", "filter"], "needs the columns"),
         (["--columns", "columns.csv", "--filter-column", "filter"], "no column 'filter'"),
         (["-m", "recall@99"], "only 10 deep"),
+        (["--html", "gone/page.html"], "gone does not exist"),
     ],
 )
 def test_wrong_input_is_status_two(semrecall_main, files, more, message):

@@ -457,6 +457,31 @@ def test_without_a_store_finished_trials_are_rescued(tmp_path, monkeypatch):
     assert str(tune(system, store=path)) == str(tune())
 
 
+def test_a_collection_that_goes_away_meanwhile_loses_no_finished_trial(tmp_path, monkeypatch):
+    """A database may say so as it says what is wrong with a question."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    system, calls = built(), []
+
+    def gone(visit):
+        calls.append(visit)
+        if len(calls) >= 8:
+            raise InputError("there is no table 'docs'", hint="there are none")
+        return False
+
+    system.fails = gone
+    with pytest.raises(Stopped, match=r"there is no table 'docs'; \d+ finished parts") as error:
+        tune(system)
+    (path,) = tmp_path.glob("semrecall-trials-*.sqlite")
+    assert error.value.hint is not None
+    assert error.value.hint.startswith("there are none; see that the system runs; then run the")
+    system.fails = lambda visit: False
+    assert str(tune(system, store=path)) == str(tune())
+    # Of the first search it is the input that is wrong.
+    system.fails = after(1, InputError("there is no table 'docs'"))
+    with pytest.raises(InputError, match="there is no table 'docs'"):
+        tune(system)
+
+
 def test_one_setting_that_fails_is_left_out_and_named():
     system = built()
     system.fails = lambda visit: visit == 16

@@ -15,6 +15,8 @@ __all__ = ["OutputPath", "WritingCommand"]
 class OutputPath(click.Path):
     """The type of an option or argument that names a file to write.
 
+    Where only files are written, their directory has to be there: better now than after the work.
+
     suffixes: what the name must end in, where only one kind of file is written.
     """
 
@@ -25,10 +27,13 @@ class OutputPath(click.Path):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> str | bytes | os.PathLike[str]:
-        """The path; a usage error where it has another ending."""
+        """The path; a usage error where it has another ending, or its directory is not there."""
         path = super().convert(value, param, ctx)
         if self.suffixes and path and Path(str(path)).suffix.lower() not in self.suffixes:
             self.fail(f"{path!r} does not end in {' or '.join(self.suffixes)}", param, ctx)
+        parent = Path(str(path)).absolute().parent
+        if not (self.dir_okay or "{" in str(path) or "://" in str(path) or parent.is_dir()):
+            self.fail(f"{path!r}: the directory {parent} does not exist", param, ctx)
         return path
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from semrecall.errors import InputError, Stopped, SystemFault
+from semrecall.errors import InputError, SemrecallError, Stopped, SystemFault
 from semrecall.measures import Measure
 from semrecall.tuning.evaluator import Evaluator, Measured
 from semrecall.tuning.objectives import Objective, objective
@@ -235,13 +235,17 @@ class Race:
         try:
             system = self.system(setting)
             found = self.evaluator.measure(system, within(system, setting), rows, timed=timed)
-        except SystemFault as fault:
+        except (SystemFault, InputError) as fault:
+            # Of the first search it says what is wrong; later it is news: the collection is gone,
+            # or this setting cannot be.
+            if isinstance(fault, InputError) and not self.trials:
+                raise
             return self._fault(setting, rows, timed, fault)
         self.store.add(setting, timed, found)
         return found
 
     def _fault(
-        self, setting: Setting, rows: NDArray[np.int64], timed: bool, fault: SystemFault
+        self, setting: Setting, rows: NDArray[np.int64], timed: bool, fault: SemrecallError
     ) -> str:
         """Note that this setting is at fault; Stopped where the system seems to be gone."""
         if not self._alive(setting):
