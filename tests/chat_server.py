@@ -242,6 +242,8 @@ def documents_of(prompt: str) -> dict[str, str]:
                 return {d["id"]: _text(d) for d in value["documents"]}
             if isinstance(value, dict) and "document" in value:
                 return {"": _text(value["document"])}
+            if isinstance(value, dict) and "text" in value:
+                return {"": value["text"]}
         at = prompt.find("{", end)
     return {"": prompt}
 
@@ -251,7 +253,7 @@ def items_of(prompt: str) -> list[str] | None:
     if '{"items"' not in prompt:
         return None
     found = re.search(r"^BEGIN DATA \w+\n(.*)\nEND DATA", prompt, flags=re.MULTILINE)
-    text = json.loads(found[1]) if found else ""
+    text = json.loads(found[1])["text"] if found else ""
     return [one.strip() for one in text.split(".") if one.strip()]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import semrecall as sr
-from semrecall.errors import FormatError, InputError, MeasureError
+from semrecall.errors import FormatError, InputError, MeasureError, Stopped
+from semrecall.gates import assert_measure
 from semrecall.judges import Ledger
 from semrecall.judges.llm import LLMJudge
 from semrecall.measures import parse
 from semrecall.measures.context_answer import ap
 from semrecall.measures.verdicts import Case, Verdicts
-from semrecall.rag import records, sentences
+from semrecall.rag import DEFAULT, records, sentences
+from semrecall.rag.citations import marks
 from semrecall.rag.claims import claims_of
 from semrecall.rag.writing import CLAIMS, Writer
 
@@ -56,11 +59,16 @@ def test_context_precision() -> None:
     assert value("context_precision", case) == 1 / 2
     assert value("context_precision", Case(2, has_reference=False)) == "no reference answer"
     assert value("context_precision", Case(0)) == 0.0  # nothing was read
-    assert value("context_precision", Case(2, useful_reference=array(1, NAN))) == "verdicts missing"
+    assert (
+        value("context_precision", Case(2, useful_reference=array(1, NAN)))
+        == "unscored: verdicts missing"
+    )
     ids = Case(3, known=np.array([False, True, True]), reference_ids=4)
     assert value("context_precision(by=ids)", ids) == 7 / 12  # (1/2 + 2/3) / 2
     assert value("context_recall(by=ids)", ids) == 2 / 4
     assert value("context_recall(by=ids)", Case(3)) == "no ids of relevant contexts"
+    none = Case(1, known=np.array([False]), reference_ids=0)
+    assert value("context_precision(by=ids)", none) == "no ids of relevant contexts"
 
 
 def test_context_recall_and_faithfulness_are_shares_of_claims() -> None:
@@ -68,8 +76,8 @@ def test_context_recall_and_faithfulness_are_shares_of_claims() -> None:
     assert value("faithfulness", Case(1, supported=array(1, 0))) == 1 / 2
     assert value("faithfulness", Case(1, supported=array())) == "no claim in the answer"
     assert value("faithfulness", Case(1, has_answer=False)) == "no answer"
-    gap = Case(1, supported=array(1, NAN), faults={"supported": "no verdict: timeout"})
-    assert value("faithfulness", gap) == "no verdict: timeout"
+    gap = Case(1, supported=array(1, NAN), faults={"supported": "unscored: verdict timeout"})
+    assert value("faithfulness", gap) == "unscored: verdict timeout"
 
 
 def test_noise_sensitivity() -> None:
@@ -90,12 +98,17 @@ def test_citations() -> None:
     case = Case(
         2,
         cited=cited,
-        answer_by=np.array([[1.0, NAN], [0, 1], [NAN, NAN]]),  # only what is cited was asked
+        cited_by=np.array([[1.0, NAN], [0, 1], [NAN, NAN]]),  # only what is cited was asked
         cited_support=array(1, 1, 0),  # the third cites nothing
     )
     assert value("citation_precision", case) == 2 / 3  # of three citations two support
     assert value("citation_recall", case) == 2 / 3
     assert value("citation_precision", Case(2)) == "no citation"
+    # Two more citations, of contexts that were not read: 2 of 5.
+    assert value("citation_precision", replace(case, lost=2)) == 2 / 5
+    lost = Case(2, cited=np.zeros((1, 2), dtype=bool), lost=1, cited_support=array(0))
+    lost = replace(lost, cited_by=np.full((1, 2), NAN))
+    assert (value("citation_precision", lost), value("citation_recall", lost)) == (0.0, 0.0)
 
 
 def test_answer_relevancy() -> None:
@@ -103,7 +116,7 @@ def test_answer_relevancy() -> None:
     assert value("answer_relevancy", Case(1, has_answer=False)) == 0.0
     assert value("answer_relevancy(form=questions)", Case(1, likeness=array(0.5, 1.0))) == 0.75
     assert value("answer_relevancy(form=questions)", Case(1, likeness=array())) == 0.0
-    assert value("answer_relevancy", Case(1)) == "verdicts missing"
+    assert value("answer_relevancy", Case(1)) == "unscored: verdicts missing"
 
 
 @given(st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=9), st.randoms())
@@ -158,6 +171,63 @@ def test_records_of_common_frameworks() -> None:
         assert record.relevant == ("2",)
 
 
+def test_files_of_common_frameworks(tmp_path: Path) -> None:
+    """Shapes as these tools write them: LangSmith's frame, DeepEval's run, LlamaIndex, ragas."""
+    pandas = pytest.importorskip("pandas", reason="needs pandas")
+    path = tmp_path / "r.json"
+    whole: list[Any] = [
+        {"testCases": [{"name": "t", "input": "q", "actualOutput": "r", "expectedOutput": "g",
+                        "retrievalContext": [{"context": "a", "source": "s"}, "b"],
+                        "context": ["b"]}]},
+        {"examples": [{"query": "q", "reference_contexts": ["b"], "reference_answer": "g",
+                       "response": "r", "contexts": ["a", "b"]}]},
+        {"question": ["q"], "contexts": [["a", "b"]], "answer": ["r"], "ground_truth": ["g"],
+         "reference_contexts": [["b"]]},
+        [{"query": "q", "response": "r", "expected_response": "g",
+          "expected_chunks": [{"text": "b", "title": "t"}],
+          "source_nodes": [{"node": {"id_": "1", "text": "a"}, "score": 0.5},
+                           {"node": {"id_": "2", "text": "b"}, "score": 0.4}]}],
+    ]  # fmt: skip
+    found = []
+    for one in whole:
+        path.write_text(json.dumps(one, indent=1))
+        found += records(path)
+    frame = pandas.DataFrame({
+        "inputs.question": ["q", "p"], "outputs.answer": ["r", None],
+        "reference.answer": ["g", "g"],
+        "outputs.documents": [[{"page_content": "a"}, {"page_content": "b"}], None],
+        "execution_time": [0.5, 0.1], "reference_context_ids": [["2"], None],
+    })  # fmt: skip
+    found += records(frame)[:1]
+    for record in found:
+        assert (record.question, record.answer, record.reference) == ("q", "r", "g")
+        assert [(c.id, c.text) for c in record.contexts] == [("1", "a"), ("2", "b")]
+        assert record.relevant == ("2",)
+    second = records(frame)[1]
+    assert (second.answer, second.contexts, second.columns) == ("", (), {"execution_time": 0.1})
+
+
+def test_records_in_other_files(tmp_path: Path) -> None:
+    import gzip
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    row = {"question": "wo?\u2028", "contexts": ["a"], "metadata": {"lang": "th"}}
+    (tmp_path / "r.jsonl.gz").write_bytes(gzip.compress(json.dumps(row).encode()))
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "r.parquet")
+    for name in ("r.jsonl.gz", "r.parquet"):
+        [record] = records(tmp_path / name)
+        assert (record.question, record.columns) == ("wo?", {"lang": "th"})
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1")
+    with pytest.raises(FormatError, match=r"bad\.parquet"):
+        records(tmp_path / "bad.parquet")
+    with pytest.raises(FormatError, match="several turns"):
+        records([{"user_input": [{"content": "hi", "type": "human"}]}])
+    with pytest.raises(FormatError, match="contexts: a str; expected a list"):
+        records([{"question": "q", "contexts": "a"}])
+
+
 def test_faults_of_records_name_their_line(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     path.write_text('{"question": "a"}\n{"answer": "b"}\n')
@@ -175,7 +245,10 @@ def test_faults_of_records_name_their_line(tmp_path: Path) -> None:
 
 
 def test_sentences_and_citations() -> None:
-    text = "Dr. Smith is 3.5 m tall [1]. He lives in Ulm [2, doc7]! As [sic] said.\n- one\nไทย"
+    text = (
+        "Dr. Smith is 3.5 m tall [1]. He lives in Ulm [2, doc7]! As [sic] said.\n"
+        "- one [1-2]\nไทย [9]"
+    )
     assert sentences("") == []
     contexts = ["a", "b", {"id": "doc7", "text": "c"}]
     [record] = records([{"question": "q", "contexts": contexts, "answer": text}])
@@ -183,7 +256,13 @@ def test_sentences_and_citations() -> None:
     assert claims.answer == (
         "Dr. Smith is 3.5 m tall.", "He lives in Ulm!", "As [sic] said.", "one", "ไทย",
     )  # fmt: skip
-    assert claims.cited == (("1",), ("2", "doc7"), (), (), ())
+    assert claims.cited == (("1",), ("2", "doc7"), (), ("1", "2"), ("9",))
+    # [9] is none of three: a citation of what was not read. A year is no citation.
+    assert marks("Built in [1999].", ["a"]) == ("Built in [1999].", ())
+    # Where a model makes the claims, the sentences still say what is cited.
+    [claims] = claims_of([record], lambda pairs: [["x", "y"] for _ in pairs])
+    assert (claims.answer, len(claims.statements)) == (("x", "y"), 5)
+    assert claims.cited is not None
 
 
 def test_spans() -> None:
@@ -230,19 +309,19 @@ def server() -> Iterator[ChatServer]:
         yield running
 
 
-def llm(server: ChatServer, **more: Any) -> Callable[[str, str], LLMJudge]:
-    return lambda prompt, scale: LLMJudge(
-        "m", base_url=server.url, prompt=prompt, scale=scale, **more
-    )
+def llm(server: ChatServer, **more: Any) -> LLMJudge:
+    return LLMJudge("m", base_url=server.url, **more)
 
 
-def several(server: ChatServer) -> Callable[[str, str], LLMJudge]:
-    return llm(server, docs_per_call=8, order_check=0)
+def measured(server: ChatServer, rows: Any, names: Any = DEFAULT, **more: Any) -> sr.RagResult:
+    """By sentences, so that only verdicts are asked."""
+    options = {"docs_per_call": 8, "order_check": 0} if more.pop("together", False) else {}
+    return sr.rag(rows, names, judge=llm(server, **options), claims="sentences", **more)
 
 
 def test_a_model_gives_the_verdicts(server: ChatServer, tmp_path: Path) -> None:
     path = tmp_path / "l.ledger"
-    result = sr.rag(RECORDS, judge=llm(server), ledger=path, by="lang")
+    result = measured(server, RECORDS, ledger=path, by="lang")
     # The server says yes to what bears grade:1.
     assert result["context_precision"].values.tolist() == [1.0, 0.0, 0.0]
     assert result["context_recall"].values.tolist() == [1.0, 1.0, 0.0]  # q3: nothing was read
@@ -250,46 +329,72 @@ def test_a_model_gives_the_verdicts(server: ChatServer, tmp_path: Path) -> None:
     assert result.undefined("faithfulness") == {"no answer": 1}
     assert result["answer_relevancy"].values.tolist() == [0.5, 0.5, 0.0]  # grade 1 of 2
     assert result.mean("faithfulness") == 0.75
-    assert [row.group for row in result.rows("lang")][::4] == ["en", "th"]
+    assert [(row.measure, row.group) for row in result.rows("lang")][:2] == [
+        ("context_precision", "en"), ("context_precision", "th"),
+    ]  # fmt: skip
     asked = server.count()
     # 2 + 1 contexts, 1 + 2 reference claims, 2 + 1 answer claims, 2 answers; of the claims two are
     # both in the answer and in the reference, which is one question.
     assert asked == 3 + 3 + 3 + 2 - 2
-    again = sr.rag(RECORDS, judge=llm(server), ledger=path)
+    again = measured(server, RECORDS, ledger=path)
     assert server.count() == asked
     assert again["faithfulness"].values.tolist()[:2] == [0.5, 1.0]
     assert "without an answer" in str(result)
     assert all(len(line) <= 100 for line in str(result).splitlines())
 
 
+def test_each_kind_of_verdict_has_its_prompt_whatever_the_judge_has(server: ChatServer) -> None:
+    measured(server, RECORDS[:1], ["faithfulness", "answer_relevancy"])
+    said = [call["body"]["messages"][0]["content"] for call in server.log()["requests"]]
+    assert sum(text.startswith("You check claims against a source") for text in said) == 2
+    assert sum(text.startswith("You judge whether an answer addresses") for text in said) == 1
+
+
 def test_claims_of_one_answer_go_together_by_id(server: ChatServer) -> None:
-    result = sr.rag(
-        RECORDS[:2], ["faithfulness"], judge=llm(server, docs_per_call=8, order_check=0)
-    )
+    result = measured(server, RECORDS[:2], ["faithfulness"], together=True)
     assert result["faithfulness"].values.tolist() == [0.5, 1.0]
     assert server.count() == 2  # one call an answer
 
 
-def test_a_verdict_set_that_does_not_match_its_claims_is_asked_again(server: ChatServer) -> None:
-    server.script([{"do": "too_few", "without": "By boat", "single": False}])
-    result = sr.rag(
-        RECORDS[:1], ["faithfulness"], judge=llm(server, docs_per_call=8, order_check=0)
-    )
+@pytest.mark.parametrize(
+    "fault",
+    [{"do": "too_few", "without": "By boat"}, {"do": "too_many", "twice": "By boat"}],
+    ids=["missing", "twice"],
+)
+def test_a_verdict_set_that_does_not_match_its_claims_is_asked_again(
+    server: ChatServer, fault: dict[str, Any]
+) -> None:
+    server.script([{**fault, "single": False}])
+    result = measured(server, RECORDS[:1], ["faithfulness"], together=True)
     assert result["faithfulness"].values.tolist() == [0.5]
-    assert server.count() == 2  # both together, then the missing one by itself
+    assert server.count() == 2  # both together, then the one without a verdict by itself
 
 
-def test_a_verdict_of_seven_is_no_verdict(server: ChatServer) -> None:
-    server.script([{"do": "illegal", "text": "By boat", "label": 7}])
-    result = sr.rag(RECORDS[:2], ["faithfulness"], judge=llm(server))
+@pytest.mark.parametrize(
+    ("fault", "status"),
+    [({"do": "illegal", "label": 7}, "illegal"), ({"do": "words"}, "unparsed"),
+     ({"do": "filtered"}, "filtered"), ({"do": "empty"}, "empty")],
+)  # fmt: skip
+def test_what_is_no_verdict_leaves_the_question_unscored(
+    server: ChatServer, fault: dict[str, Any], status: str
+) -> None:
+    server.script([{**fault, "text": "By boat"}])
+    result = measured(server, RECORDS[:2], ["faithfulness"])
     assert np.isnan(result["faithfulness"].values[0])
-    assert result.undefined("faithfulness") == {"no verdict: illegal": 1}
+    assert result.undefined("faithfulness") == {f"unscored: verdict {status}": 1}
     row = result.row("faithfulness")
     assert (row.scored, row.unscored, row.mean) == (1, 1, 1.0)
     assert (row.worst, row.best) == (0.5, 1.0)  # the other has 0, or 1
+    assert "worst case" in str(result)
 
 
-def test_recorded_verdicts_of_people(tmp_path: Path) -> None:
+def test_the_worst_case_of_what_is_better_low_is_one(server: ChatServer) -> None:
+    server.script([{"do": "illegal", "text": "By boat", "label": 7}])
+    row = measured(server, RECORDS[:2], ["noise_sensitivity"]).row("noise_sensitivity")
+    assert (row.mean, row.worst, row.best) == (0.0, 0.5, 0.0)
+
+
+def test_recorded_verdicts_of_people() -> None:
     labels = sr.Judgments.from_dict(
         {
             "q1|contexts": {"q1|answer:1": 1, "q1|answer:2": 1},
@@ -300,35 +405,138 @@ def test_recorded_verdicts_of_people(tmp_path: Path) -> None:
     assert result["faithfulness"].values.tolist()[:2] == [1.0, 0.0]
     partial = sr.Judgments.from_dict({"q1|contexts": {"q1|answer:1": 1}})
     result = sr.rag(RECORDS, ["faithfulness"], verdicts=partial)
-    assert result.undefined("faithfulness") == {"no verdict: unknown": 2, "no answer": 1}
+    assert result.undefined("faithfulness") == {"unscored: verdict unknown": 2, "no answer": 1}
+
+
+def test_recorded_verdicts_that_are_none_or_fit_no_claim() -> None:
+    seven = sr.Judgments.from_dict({"q1|contexts": {"q1|answer:1": 7, "q1|answer:2": 0}})
+    result = sr.rag(RECORDS[:1], ["faithfulness"], verdicts=seven)
+    assert result.undefined("faithfulness") == {"unscored: verdict illegal": 1}
+    # Three verdicts for an answer of two claims: it was broken up in another way.
+    three = {f"q1|answer:{n}": 1 for n in (1, 2, 3)} | {"q1|reference:1": 1}
+    labels = sr.Judgments.from_dict({"q1|contexts": three})
+    result = sr.rag(RECORDS[:1], ["faithfulness", "context_recall"], verdicts=labels)
+    assert result.undefined("faithfulness") == {
+        "unscored: 1 verdicts on claims that there are not": 1
+    }
+    assert result.mean("context_recall") == 1.0
+    # Grades of relevancy are 0 to 2, however many of them were given.
+    half = sr.Judgments.from_dict({"q1|question": {"q1|answer": 1}})
+    assert sr.rag(RECORDS[:1], "answer_relevancy", verdicts=half).mean("answer_relevancy") == 0.5
 
 
 def test_somebody_has_to_judge() -> None:
     with pytest.raises(InputError, match="somebody has to judge"):
         sr.rag(RECORDS, ["faithfulness"])
+    with pytest.raises(InputError, match="expected one of them"):
+        sr.rag(
+            RECORDS,
+            ["faithfulness"],
+            judge="recorded?labels=x",
+            verdicts=sr.Judgments.from_dict({"q": {"d": 1}}),
+        )
     assert sr.rag([{"question": "q", "contexts": ["a"], "relevant": ["1"]}],
                   ["context_recall(by=ids)"]).mean("context_recall(by=ids)") == 1.0  # fmt: skip
 
 
-def test_claims_by_a_model_are_paid_once(server: ChatServer) -> None:
+def test_a_panel_and_a_function_judge_too(server: ChatServer) -> None:
+    from semrecall.judges.function import FunctionJudge
+    from semrecall.judges.panel import Panel
+
+    yes = FunctionJudge(lambda evidence, claim: "ten" in claim)
+    result = sr.rag(RECORDS[:1], ["faithfulness"], judge=yes)
+    assert result.mean("faithfulness") == 0.5
+    panel = Panel([llm(server), llm(server, sampling={"seed": 5}), yes])
+    result = sr.rag(RECORDS[:1], ["faithfulness"], judge=panel, claims="sentences")
+    assert result.mean("faithfulness") == 0.5
+
+
+# -- claims and questions that a model writes -----------------------------------------------------
+
+
+def test_claims_by_a_model_are_paid_once_and_kept_as_attempts(server: ChatServer) -> None:
     with Ledger(None) as ledger:
-        judge = LLMJudge("m", base_url=server.url)
-        write = Writer(judge, ledger, CLAIMS)
-        assert write(["One. Two.", "Three."]) == [["One", "Two"], ["Three"]]
-        assert Writer(judge, ledger, CLAIMS)(["One. Two."]) == [["One", "Two"]]
+        write = Writer(llm(server), CLAIMS, ledger)
+        assert write([("q", "One. Two."), ("q", "Three.")]) == [["One", "Two"], ["Three"]]
+        assert Writer(llm(server), CLAIMS, ledger)([("q", "One. Two.")]) == [["One", "Two"]]
         assert server.count() == 2
+        [judge] = ledger.judges()
+        assert (judge.calls, judge.identity["prompt"]) == (2, "claims.v1")
+        # What a model writes is no judgment.
+        assert judge.pairs == 0
+        # Another model, or another temperature, is another writer.
+        Writer(llm(server, sampling={"temperature": 1}), CLAIMS, ledger)([("q", "One. Two.")])
+        assert server.count() == 3
 
 
-def test_claims_that_do_not_come_leave_the_question_unscored(server: ChatServer) -> None:
-    server.script([{"do": "words"}])
-    with Ledger(None) as ledger:
-        write = Writer(LLMJudge("m", base_url=server.url), ledger, CLAIMS)
-        assert write(["One."]) == [None]
-        assert server.count() == 3  # asked again, within a limit
-        result = sr.rag(
-            RECORDS[:1], ["faithfulness"], judge=llm(server), claims=write, ledger=ledger
-        )
-    assert result.undefined("faithfulness") == {"no claims could be made": 1}
+def test_who_judges_breaks_answers_into_claims(server: ChatServer) -> None:
+    result = sr.rag(RECORDS[:1], ["faithfulness"], judge=llm(server))
+    assert result.claims[0].answer == ("At ten grade:1", "By boat grade:0")
+    assert "made by the model" in str(result)
+    assert result.mean("faithfulness") == 0.5
+    body = server.log()["requests"][0]["body"]["messages"]
+    assert '"question": "when?"' in body[1]["content"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "status", "calls"),
+    [
+        ({"do": "words"}, "unparsed", 2),
+        ({"do": "say", "content": '{"items": 7}'}, "illegal", 2),
+        ({"do": "say", "content": '{"items": ["a"]}{"items": ["b"]}'}, "ambiguous", 2),
+        ({"do": "filtered"}, "filtered", 1),
+    ],
+)
+def test_claims_that_do_not_come_leave_the_question_unscored(
+    server: ChatServer, rule: dict[str, Any], status: str, calls: int, tmp_path: Path
+) -> None:
+    server.script([rule])
+    path = tmp_path / "l.ledger"
+    result = sr.rag(RECORDS[:1], ["faithfulness"], judge=llm(server), ledger=path)
+    reason = f"unscored: claims {status}"
+    assert result.undefined("faithfulness") == {reason: 1}
+    assert server.count() == calls  # asked again within a limit; nobody needs the reference's
+    server.script([])
+    sr.rag(RECORDS[:1], ["faithfulness"], judge=llm(server), ledger=path)
+    assert server.count() == 0  # it was said; --again asks once more
+    result = sr.rag(RECORDS[:1], ["faithfulness"], judge=llm(server), ledger=path, again=[status])
+    assert result.mean("faithfulness") == 0.5
+
+
+def test_fences_and_prose_around_a_list() -> None:
+    from semrecall.judges.replies import parse_items
+
+    for text in ('```json\n{"items": ["a"]}\n```', 'Sure: {"items": ["a", "a", " "]} Done.',
+                 '<think>{"items": []}</think>{"items": ["a"]}'):  # fmt: skip
+        [found] = parse_items(text).found
+        assert (found.status.value, found.reason) == ("settled", '["a"]'), text
+    assert parse_items('{"items": []}').found[0].grade == 0
+    assert parse_items("").found[0].status.value == "empty"
+    # A list that a document holds is a quotation.
+    assert (
+        parse_items('It says {"items": ["x"]}.', judged='{"items": ["x"]}').found[0].grade is None
+    )
+
+
+def test_one_cap_holds_for_claims_and_verdicts(server: ChatServer, tmp_path: Path) -> None:
+    path = tmp_path / "l.ledger"
+    # 5 texts to break up (of q1 and q2 answer and reference, of q3 the reference), then verdicts.
+    with pytest.raises(Stopped, match="7 calls made"):
+        sr.rag(RECORDS, judge=llm(server, max_requests=7, concurrency=2), ledger=path)
+    assert server.count() == 7
+    result = sr.rag(RECORDS, judge=llm(server), ledger=path)
+    whole = server.count()
+    assert result.mean("faithfulness") == 0.75
+    server.script([])
+    sr.rag(RECORDS, judge=llm(server), ledger=tmp_path / "new.ledger")
+    assert server.count() == whole  # nothing was paid twice
+
+
+def test_a_cap_on_cost_holds_with_calls_in_flight(server: ChatServer) -> None:
+    judge = llm(server, max_cost=0.006, price_in=1.0, price_out=1.0)
+    with pytest.raises(Stopped, match="max_cost"):
+        sr.rag(RECORDS, judge=judge)
+    assert judge.budget.spent <= 0.006
 
 
 def test_generated_questions() -> None:
@@ -338,12 +546,52 @@ def test_generated_questions() -> None:
         questions=lambda answers: [["a", "b"], []],
         embed=lambda texts: np.array([vectors[text] for text in texts]),
     )  # fmt: skip
+    assert result.undefined("answer_relevancy(form=questions)") == {}
     expected = (2**-0.5 + 1) / 2
     assert result["answer_relevancy(form=questions)"].values.tolist() == pytest.approx(
         [expected, 0]
     )
     with pytest.raises(InputError, match="needs questions made from answers"):
         sr.rag(RECORDS, ["answer_relevancy(form=questions)"])
+    failed = sr.rag(
+        RECORDS[:2], ["answer_relevancy(form=questions)"], questions=lambda answers: [["a"], None],
+        embed=lambda texts: np.array([vectors[text] for text in texts]),
+    )  # fmt: skip
+    row = failed.row("answer_relevancy(form=questions)")
+    assert (row.scored, row.unscored) == (1, 1)
+    # A likeness may be as low as -1: (2 ** -0.5 - 1) / 2.
+    assert row.worst == pytest.approx((2**-0.5 - 1) / 2)
+
+
+def test_questions_by_the_model(server: ChatServer) -> None:
+    result = sr.rag(
+        RECORDS[:1], "answer_relevancy(form=questions)", judge=llm(server),
+        embed=lambda texts: np.eye(len(texts)),
+    )  # fmt: skip
+    # Two questions (the server gives the sentences), unlike the one that was asked.
+    assert result["answer_relevancy(form=questions)"].values.tolist() == [0.0]
+    assert "when?" not in server.log()["requests"][0]["body"]["messages"][1]["content"]
+
+
+# -- an ordinary result ---------------------------------------------------------------------------
+
+
+def test_it_is_a_result_like_any_other(server: ChatServer) -> None:
+    result = measured(server, RECORDS, name="mine")
+    assert isinstance(result, sr.Result)
+    assert result.runs == ("mine",)
+    assert result.to_frame("arrow").column_names == ["query", "measure", "value"]
+    assert result.worst("faithfulness") == [0]
+    assert_measure(result, "faithfulness", at_least=0.5)
+    with pytest.raises(AssertionError, match=r"q1  0\.5"):
+        assert_measure(result, "faithfulness", at_least=0.9)
+    other = measured(server, [{**RECORDS[0], "answer": "At ten grade:1."}, *RECORDS[1:]])
+    found = sr.Comparison.from_scores(
+        {"old": [result["faithfulness"]], "new": [other["faithfulness"]]}
+    )
+    assert found.rows[0].difference == 0.25  # 1/2 -> 1 of one question of two
+    whole = json.loads(json.dumps(result.to_dict()))
+    assert [row["unscored"] for row in whole["bounds"]] == [0, 0, 0, 0]
 
 
 # -- the command ----------------------------------------------------------------------------------
@@ -362,38 +610,55 @@ def test_command(
     given = ["rag", "records.jsonl", "--model", "m", "--base-url", server.url]
     code, out, err = semrecall_main(*given, "--fail-under", "faithfulness=0.9")
     assert code == 1
-    assert "failed: faithfulness is 0.7500, below 0.9" in err
+    assert "failed: faithfulness is 0.75, under 0.9" in err
     assert "lowest faithfulness:" in out
     code, out, _ = semrecall_main(*given, "--format", "json")
     assert code == 0
-    rows = {row["measure"]: row for row in json.loads(out)["measures"]}
+    rows = {row["measure"]: row for row in json.loads(out)["summary"]}
     assert rows["faithfulness"]["mean"] == 0.75
     code, out, _ = semrecall_main(*given, "--per-question", "--format", "csv")
     assert out.splitlines()[0].startswith("query_id,question,context_precision")
     before = server.count()
     code, out, _ = semrecall_main(*given, "-m", "faithfulness", "--dry-run", "--ledger", "new")
-    assert "support: 3 verdicts (supported)" in out
+    assert "claims: 2 texts; 2 calls" in out
+    assert "support: 3 verdicts (supported), 3 to ask of m; 3 calls" in out
     assert server.count() == before
+    assert not (path / "new").exists()
+    code, out, _ = semrecall_main(*given, "-m", "faithfulness", "--dry-run")
+    assert out.startswith("support: 3 verdicts (supported), 0 to ask")
+    code, _, err = semrecall_main(
+        *given, "--fail-under", "noise_sensitivity=0", "--junit", "j.xml", "--summary", "s.md"
+    )
+    assert code == 0
+    assert 'tests="1" failures="0"' in (path / "j.xml").read_text()
+    assert "noise_sensitivity" in (path / "s.md").read_text()
     code, _, err = semrecall_main("rag", "records.jsonl")
     assert code == 2
     assert "somebody has to judge" in err
     code, _, err = semrecall_main(*given, "--prompt", "qa")
     assert code == 2
     assert "each verdict has its own" in err
+    code, _, err = semrecall_main(*given, "--max-requests", "2", "--ledger", "capped")
+    assert code == 3
+    assert "2 calls made" in err
 
 
 def test_pairs_for_people(path: Path, semrecall_main: Callable[..., tuple[int, str, str]]) -> None:
     code, _, err = semrecall_main("rag", "records.jsonl", "-m", "faithfulness", "--pairs", "people")
     assert code == 0
-    assert "3 pairs; semrecall label people/pairs.jsonl" in err
-    pairs = [json.loads(line) for line in (path / "people/pairs.jsonl").read_text().splitlines()]
+    assert "3 pairs: semrecall label people/support/pairs.jsonl" in err
+    text = (path / "people/support/pairs.jsonl").read_text()
+    pairs = [json.loads(line) for line in text.splitlines()]
     assert pairs[0] == {"query_id": "q1|contexts", "doc_id": "q1|answer:1"}
     labels = "".join(json.dumps({**pair, "grade": 1}) + "\n" for pair in pairs)
     (path / "v.jsonl").write_text(labels)
     code, out, _ = semrecall_main(
         "rag", "records.jsonl", "-m", "faithfulness", "--verdicts", "v.jsonl", "--format", "csv"
     )
-    assert out.splitlines()[1].startswith("faithfulness,,1.0,")
+    assert out.splitlines()[1].startswith(",faithfulness,,1.0,")
+    # Verdicts on other scales are labelled apart.
+    semrecall_main("rag", "records.jsonl", "--pairs", "all")
+    assert sorted(p.name for p in (path / "all").iterdir()) == ["addresses", "support", "useful"]
 
 
 def test_page(path: Path) -> None:

@@ -12,7 +12,11 @@ from semrecall.measures import parse
 from semrecall.measures.context_answer import ap
 from semrecall.measures.verdicts import Case, Verdicts
 
-pytestmark = pytest.mark.environment("ragas")
+pytestmark = [
+    pytest.mark.environment("ragas"),
+    # Its classes call themselves deprecated in favour of others that make the same values.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
 
 RNG = np.random.default_rng(11)
 
@@ -72,7 +76,34 @@ def test_a_verdict_of_seven_is_a_yes_to_them_and_no_verdict_to_us(metrics: Any) 
     scores = parse("faithfulness").values(
         Verdicts(["q"], [Case(1, supported=np.array([np.nan, 0.0]))])  # type: ignore[arg-type]
     )
-    assert scores.undefined == {"verdicts missing": 1}
+    assert scores.undefined == {"unscored: verdicts missing": 1}
+
+
+def test_a_question_that_failed_drops_out_of_their_mean_and_is_bounded_in_ours() -> None:
+    from ragas.utils import safe_nanmean
+
+    import semrecall as sr
+
+    assert safe_nanmean([1.0, float("nan")]) == 1.0
+    rows = [{"id": name, "question": "q", "contexts": ["c"], "answer": "a."} for name in "ab"]
+    labels = sr.Judgments.from_dict({"a|contexts": {"a|answer:1": 1}})
+    row = sr.rag(rows, "faithfulness", verdicts=labels).row("faithfulness")
+    assert (row.mean, row.scored, row.unscored, row.worst, row.best) == (1.0, 1, 1, 0.5, 1.0)
+
+
+def test_precision_by_ids_has_ranks_here_and_none_there(metrics: Any) -> None:
+    import asyncio
+
+    from ragas import SingleTurnSample
+
+    theirs = metrics.IDBasedContextPrecision()
+    known = np.array([False, True, True])
+    ours = value("context_precision(by=ids)", Case(3, known=known, reference_ids=2))
+    assert ours == 7 / 12  # (1/2 + 2/3) / 2
+    sample = SingleTurnSample(
+        retrieved_context_ids=["x", "a", "b"], reference_context_ids=["a", "b"]
+    )
+    assert asyncio.run(theirs.single_turn_ascore(sample)) == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize("context", ["relevant", "irrelevant"])

@@ -356,7 +356,7 @@ def _waits() -> Callable[[str], None]:
 
 
 @contextmanager
-def progress_of(count: Callable[[], int]) -> Iterator[Any]:
+def progress_of(count: Callable[[], int], label: str = "judging") -> Iterator[Any]:
     """A bar with rate, cost so far, time left and failures by class; nothing in a pipe.
 
     count: gives how many questions there are to ask.
@@ -382,7 +382,7 @@ def progress_of(count: Callable[[], int]) -> Iterator[Any]:
         return "; ".join([rate, *spent, *(f"{n:,} {status}" for status, n in failures.items())])
 
     with click.progressbar(
-        length=total, label="judging", file=sys.stderr, item_show_func=shown, show_pos=True
+        length=total, label=label, file=sys.stderr, item_show_func=shown, show_pos=True
     ) as bar:
 
         def watch(reply: Any) -> None:

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from semrecall.cli.ci import ci_options
 from semrecall.cli.judge import judge_options
 from semrecall.cli.outputs import OutputPath, WritingCommand
 from semrecall.cli.tables import format_option
 
 if TYPE_CHECKING:
+    from semrecall.gates import Verdict
     from semrecall.rag import RagResult
 
 __all__ = ["command"]
@@ -54,16 +56,17 @@ _FILE = click.Path(exists=True)
 @click.option("--confidence", type=float, default=0.95, show_default=True, help="Of the intervals.")
 @click.option(
     "--fail-under", multiple=True, metavar="MEASURE=VALUE",
-    help="Exit with 1 if a mean is below this; may be repeated.",
+    help="Exit with 1 when the mean is worse; may be repeated.",
 )  # fmt: skip
 @click.option("--per-question", is_flag=True, help="Print the values of every question.")
 @click.option(
     "--html", type=OutputPath(".html", ".htm", dir_okay=False), metavar="FILE",
     help="Also write a page with every question, its claims and its verdicts.",
 )  # fmt: skip
+@ci_options
 @format_option
 @click.pass_context
-def command(ctx: click.Context, /, records: str, html: str | None, **given: Any) -> None:
+def command(ctx: click.Context, /, **given: Any) -> None:
     """Measure what a generator read (context) and what it answered (answer).
 
     RECORDS are JSON lines of question, contexts (ids and texts), answer and reference; the fields
@@ -77,203 +80,155 @@ def command(ctx: click.Context, /, records: str, html: str | None, **given: Any)
 
     Exit status: 0 done, 1 a gate failed, 2 wrong input, 3 stopped before the end (a cap, a quota).
     """
+    from semrecall.gates import Gate, verdicts
+    from semrecall.rag import DEFAULT, chosen
     from semrecall.registry import import_extra
 
-    if html:
+    if given["html"]:
         import_extra("matplotlib", "report", "an HTML report")
     for name in ("prompt", "scale"):
-        if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+        if given[name] is not None:
             raise click.UsageError(f"--{name} is for semrecall judge: each verdict has its own")
+    gates = [Gate.read(text) for text in given["fail_under"]]
+    names = [*(given["measures"] or DEFAULT), *(gate.measure for gate in gates)]
+    wanted = chosen(list(dict.fromkeys(names)))
     if given["folder"]:
-        _write_pairs(records, given)
+        _write_pairs(wanted, given)
         return
-    gates = [_gate(text) for text in given["fail_under"]]
-    found = _measured(records, given, [name for name, _ in gates])
-    if found is None:
+    if given["dry_run"]:
+        _estimate(wanted, given)
         return
-    _show(found, given["format"], given["per_question"])
-    if html:
-        import shlex
-        import sys
-
-        found.to_html(html, command=shlex.join(["semrecall", *sys.argv[1:]]))
-        click.echo(f"wrote {html}", err=True)
-    failed = [
-        f"{name} is {found.mean(name):.4f}, below {limit:g}"
-        for name, limit in gates
-        if not found.mean(name) >= limit
-    ]
+    found = _measured(wanted, given)
+    judged = [v for gate in gates for v in verdicts(gate, found.summary(), several=False)]
+    failed = [verdict.message for verdict in judged if not verdict.passed]
+    _show(found, given["format"], given["per_question"], failed)
+    if given["html"]:
+        found.to_html(given["html"], command=_command_line())
+        click.echo(f"wrote {given['html']}", err=True)
     for line in failed:
         click.echo(f"failed: {line}", err=True)
+    _tell_ci(found, judged, given)
     ctx.exit(1 if failed else 0)
 
 
-def _gate(text: str) -> tuple[str, float]:
-    from semrecall.errors import InputError
-    from semrecall.measures import parse
-
-    name, _, value = text.rpartition("=")
-    try:
-        limit = float(value)
-    except ValueError:
-        limit = float("nan")
-    if not name or limit != limit:
-        raise InputError(
-            f"--fail-under {text!r} is not MEASURE=VALUE", hint="for example faithfulness=0.9"
-        )
-    measure = parse(name)
-    if measure.lower_is_better:
-        raise InputError(f"--fail-under {text!r}: lower is better for {measure.name}")
-    return str(measure), limit
-
-
-def _wanted(given: dict[str, Any], more: Any = ()) -> list[str]:
-    from semrecall.rag import DEFAULT
-
-    return list(dict.fromkeys([*(given["measures"] or DEFAULT), *more]))
-
-
-def _measured(path: str, given: dict[str, Any], more: list[str]) -> RagResult | None:
-    from semrecall.judges import Ledger
-    from semrecall.rag import rag, records
-
-    read, wanted = records(path), _wanted(given, more)
-    verdicts, judge_for = _judges(given)
-    with Ledger(given["ledger"]) as ledger:
-        claims, questions = _writers(given, ledger)
-        if given["dry_run"]:
-            _estimate(read, wanted, judge_for, claims)
-            return None
-        embed = None
-        if given["embed"]:
-            from semrecall.embeddings import embed as embedded
-
-            def embed(texts: Any) -> Any:
-                return embedded(list(texts), given["embed"]).require_matrix()
-
-        return rag(
-            read, wanted, judge=judge_for, verdicts=verdicts, claims=claims, questions=questions,
-            embed=embed, ledger=ledger, again=_statuses(given), by=list(given["by"]),
-            seed=given["seed"], confidence=given["confidence"],
-        )  # fmt: skip
-
-
-def _statuses(given: dict[str, Any]) -> list[Any]:
-    from semrecall.judging import status_named
-
-    return [status_named(name) for name in given["again"]]
-
-
-def _judges(given: dict[str, Any]) -> tuple[Any, Any]:
-    """The verdicts of a file, or what makes a judge of a prompt; neither where none is named."""
-    from semrecall.cli.judge import judge_of
+def _measured(wanted: Any, given: dict[str, Any]) -> RagResult:
+    from semrecall.cli.judge import progress_of
     from semrecall.formats import read_judgments
+    from semrecall.rag import rag
 
-    if given["verdicts"]:
-        return read_judgments(given["verdicts"]), None
+    return rag(
+        given["records"], wanted, judge=_judge(given),
+        verdicts=read_judgments(given["verdicts"]) if given["verdicts"] else None,
+        claims=given["claims"], embed=given["embed"], ledger=given["ledger"], again=given["again"],
+        by=list(given["by"]), progress=lambda what, count: progress_of(lambda: count, what),
+        seed=given["seed"], confidence=given["confidence"],
+    )  # fmt: skip
+
+
+def _judge(given: dict[str, Any]) -> Any:
+    """The judge that is named, if one is."""
+    from semrecall.cli.judge import judge_of
+
     if given["spec"] == "llm" and not given["model"]:
-        return None, None
-    first: list[Any] = []
-
-    def judge_for(prompt: str, scale: str) -> Any:
-        made = judge_of(given | {"prompt": prompt, "scale": scale})
-        if hasattr(made, "budget"):
-            # One cap for all kinds of verdicts.
-            first.append(made)
-            made.budget = first[0].budget
-        return made
-
-    return None, judge_for
+        return None
+    if given["calibrate_with"]:
+        raise click.UsageError("--calibrate-with is for semrecall judge; give the --threshold")
+    return judge_of(given)
 
 
-def _writers(given: dict[str, Any], ledger: Any) -> tuple[Any, Any]:
-    """Who makes claims and questions: the model, where there is one."""
-    from semrecall.errors import InputError
-    from semrecall.judges.llm import LLMJudge
+def _estimate(wanted: Any, given: dict[str, Any]) -> None:
+    """What is not known yet would take; answers count by sentences until a model was asked."""
+    from pathlib import Path
 
-    _, judge_for = _judges(given)
-    judge = None if judge_for is None else judge_for("support", "binary")
-    if not isinstance(judge, LLMJudge):
-        if given["claims"] == "model":
-            raise InputError("no model is named to make claims", hint="--model gpt-5-mini")
-        return None, None
-    from semrecall.rag.writing import CLAIMS, QUESTIONS, Writer
+    from semrecall.judges import Ledger
+    from semrecall.judging import status_named
+    from semrecall.rag.estimate import estimate
 
-    claims = None if given["claims"] == "sentences" else Writer(judge, ledger, CLAIMS)
-    return claims, Writer(judge, ledger, QUESTIONS)
+    known = Path(given["ledger"]).exists()
+    again = [status_named(name) for name in given["again"]]
+    with Ledger(given["ledger"] if known else None, read_only=known) as book:
+        for line in estimate(given["records"], wanted, _judge(given), given["claims"], book, again):
+            click.echo(line)
 
 
-def _estimate(read: Any, wanted: list[str], judge_for: Any, claims: Any) -> None:
-    """What the verdicts would take; answers count by their sentences, for nobody is asked."""
-    from semrecall.judges.contract import Document, Question
-    from semrecall.measures.grammar import parse_all
-    from semrecall.rag.asking import PROMPTS, needed, verdicts_wanted
-    from semrecall.rag.claims import claims_of
-    from semrecall.text import plural
-
-    kinds = needed(parse_all(wanted))
-    for prompt in dict.fromkeys(PROMPTS[kind] for kind in kinds):
-        own = {kind: which for kind, which in kinds.items() if PROMPTS[kind] == prompt}
-        asked = verdicts_wanted(read, claims_of(read), own)
-        line = f"{prompt[0]}: {plural(len(asked), 'verdict')} ({', '.join(own)})"
-        judge = None if judge_for is None else judge_for(*prompt)
-        if judge is not None and hasattr(judge, "estimate"):
-            questions = [Question(*a.evidence[:1], a.claim[0], a.evidence[1], Document(a.claim[1]))
-                         for a in asked]  # fmt: skip
-            line += f"; {judge.estimate(questions)}"
-        click.echo(line)
-    if claims is not None:
-        texts = sum(bool(r.answer) + bool(r.reference) for r in read)
-        click.echo(f"claims: {plural(texts, 'call')} at most; the verdicts above count sentences")
-
-
-def _write_pairs(path: str, given: dict[str, Any]) -> None:
-    """The pairs and their texts, for people."""
+def _write_pairs(wanted: Any, given: dict[str, Any]) -> None:
+    """The pairs and their texts, for people: a folder for each rubric."""
     import json
     from pathlib import Path
 
-    from semrecall.formats.files import write_text
-    from semrecall.measures.grammar import parse_all
+    from semrecall.formats import writing
     from semrecall.rag import records
-    from semrecall.rag.asking import needed, verdicts_wanted
+    from semrecall.rag.asking import by_prompt, needed, verdicts_wanted
     from semrecall.rag.claims import claims_of
     from semrecall.text import plural
 
-    read = records(path)
-    asked = verdicts_wanted(read, claims_of(read), needed(parse_all(_wanted(given))))
-    pairs = dict.fromkeys((a.evidence[0], a.claim[0]) for a in asked)
-    folder = Path(given["folder"])
-    folder.mkdir(parents=True, exist_ok=True)
-    files = {
-        "pairs.jsonl": [{"query_id": q, "doc_id": d} for q, d in pairs],
-        "queries.jsonl": [{"id": i, "text": t} for i, t in dict(a.evidence for a in asked).items()],
-        "corpus.jsonl": [{"id": i, "text": t} for i, t in dict(a.claim for a in asked).items()],
-    }
-    for name, rows in files.items():
-        write_text(folder / name, (json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    click.echo(
-        f"{folder}: {plural(len(pairs), 'pair')}; semrecall label {folder}/pairs.jsonl --corpus "
-        f"{folder}/corpus.jsonl --queries {folder}/queries.jsonl --prompt support",
-        err=True,
-    )
+    read = records(given["records"])
+    made = claims_of(read)
+    for (prompt, scale), kinds in by_prompt(needed(wanted)).items():
+        asked = verdicts_wanted(read, made, kinds)
+        pairs = dict.fromkeys((a.evidence[0], a.claim[0]) for a in asked)
+        folder = Path(given["folder"], prompt)
+        folder.mkdir(parents=True, exist_ok=True)
+        files = {
+            "pairs": [{"query_id": q, "doc_id": d} for q, d in pairs],
+            "queries": [{"id": i, "text": t} for i, t in dict(a.evidence for a in asked).items()],
+            "corpus": [{"id": i, "text": t} for i, t in dict(a.claim for a in asked).items()],
+        }
+        for name, rows in files.items():
+            with writing(folder / f"{name}.jsonl") as path:
+                text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+                path.write_text(text, encoding="utf-8")
+        click.echo(
+            f"{plural(len(pairs), 'pair')}: semrecall label {folder}/pairs.jsonl "
+            f"--corpus {folder}/corpus.jsonl --queries {folder}/queries.jsonl "
+            f"--prompt {prompt} --scale {scale}",
+            err=True,
+        )
 
 
-def _show(found: RagResult, format: str, per_question: bool) -> None:  # noqa: A002
+def _show(found: RagResult, format: str, per_question: bool, failed: list[str]) -> None:  # noqa: A002
     from dataclasses import asdict
 
     from semrecall.cli.tables import print_rows
     from semrecall.rag.text import HEADS, cells, remarks
 
-    if per_question:
+    if format == "json":
+        print_rows([], "json", document=found.to_dict() | {"failed": failed})
+    elif per_question:
         print_rows(found.per_question(), format)
-    elif format == "json":
-        print_rows([], "json", document=found.to_dict())
     elif format == "csv":
-        rows = [{k: v for k, v in asdict(row).items() if k != "reasons"} for row in found.rows()]
+        parts = [None, *found.slices]
+        rows = [{"slice": part or "", **asdict(row)} for part in parts for row in found.rows(part)]
+        for row in rows:
+            row.pop("reasons")
         print_rows(rows, "csv", notes=remarks(found))
     elif format == "markdown":
-        titles = {str(at): head for at, head in enumerate(HEADS)}
-        shown = [dict(zip(titles, row, strict=True)) for row in cells(found.rows())]
-        print_rows(shown, "markdown", titles=titles, notes=remarks(found))
+        rows = [dict(zip(HEADS, row, strict=True)) for row in cells(found.rows())]
+        print_rows(rows, "markdown", notes=remarks(found))
     else:
         click.echo(str(found))
+
+
+def _tell_ci(found: RagResult, judged: list[Verdict], given: dict[str, Any]) -> None:
+    """JUnit, a summary and annotations, where they are wanted."""
+    from semrecall.cli.ci import annotate, append_summary, case_of, gates_table, junit
+    from semrecall.cli.tables import rows_text
+    from semrecall.rag.text import HEADS, cells, remarks
+
+    cases = [case_of(verdict) for verdict in judged]
+    if given["junit"]:
+        junit(cases, given["junit"])
+    if given["summary"]:
+        rows, titles = gates_table(judged)
+        gates = rows_text(rows, "markdown", titles=titles) if rows else ""
+        values = [dict(zip(HEADS, row, strict=True)) for row in cells(found.rows())]
+        table = rows_text(values, "markdown", notes=remarks(found))
+        append_summary(given["summary"], "semrecall rag", [gates, table])
+    annotate(cases)
+
+
+def _command_line() -> str:
+    import shlex
+    import sys
+
+    return shlex.join(["semrecall", *sys.argv[1:]])

@@ -31,7 +31,6 @@ from semrecall.judges.hearing import Heard
 from semrecall.judges.ledger import Kept, Ledger, LedgerBatch
 from semrecall.judges.llm import LLMJudge, run_anywhere
 from semrecall.judges.prompts import new_fence
-from semrecall.judges.replies import parse_reply
 from semrecall.judges.session import best_of, with_text
 from semrecall.judges.wires import Manner, label_confidence
 
@@ -345,7 +344,7 @@ class _Desk:
         )
         if answer is None:
             texts = f"{question.query}\n{question.document.text}"
-            parsed = parse_reply(heard.text, judge.scale, judged=texts)
+            parsed = judge.prompt.read(heard.text, judged=texts)
             found, mode = parsed.found[0], parsed.mode
             grade = None if found.grade is None else float(found.grade)
             sure = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ from semrecall.errors import InputError
 from semrecall.judges.budget import Budget, Estimate
 from semrecall.judges.contract import Judge, Question, Record, Reply, Status
 from semrecall.judges.line import with_version
-from semrecall.judges.prompts import Messages, TextPart, load_prompt
+from semrecall.judges.prompts import Messages, Prompt, TextPart, load_prompt
 from semrecall.judges.session import Session, jobs, neutral_ids, with_text
 from semrecall.judges.sizes import IMAGE_TOKENS, POLICIES, Fitted, estimate_tokens, fit
 from semrecall.judges.wires import WIRES, Manner, Sampling
@@ -129,6 +130,16 @@ class LLMJudge(Judge):
 
     def __repr__(self) -> str:
         return f"LLMJudge({self.model!r}, url={self.url!r}, prompt={self.prompt.label!r})"
+
+    def with_prompt(self, prompt: Prompt | str | Path, scale: str = "binary") -> LLMJudge:
+        """The same model, asked with another prompt; both spend from one budget."""
+        other = copy.copy(self)
+        for name in ("fingerprint", "_fingerprinted"):  # made from what is another now
+            vars(other).pop(name, None)
+        other.prompt = prompt if isinstance(prompt, Prompt) else load_prompt(prompt, scale)
+        other.scale = other.prompt.scale
+        other.counts = Counter()
+        return other
 
     @property
     def identity(self) -> Mapping[str, Any]:

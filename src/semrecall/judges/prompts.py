@@ -21,6 +21,7 @@ from typing import Any
 
 from semrecall.errors import FormatError, InputError
 from semrecall.judges.contract import Document, Question, Scale
+from semrecall.judges.replies import Parsed, parse_reply
 
 __all__ = [
     "MAX_IMAGE_BYTES",
@@ -29,8 +30,10 @@ __all__ = [
     "Prompt",
     "TextPart",
     "document_ids",
+    "fenced",
     "load_prompt",
     "new_fence",
+    "parse_prompt",
     "prompt_names",
 ]
 
@@ -160,7 +163,7 @@ class Prompt:
         else:
             data.update(entries[0])
         form = _answer_form(self.scale, reason, bool(ids))
-        head = f"BEGIN DATA {fence}\n{_encode(data, fence)}\nEND DATA {fence}\n"
+        head = fenced(data, fence)
         if images:
             parts = (TextPart(head), *images, TextPart(form))
         else:
@@ -185,6 +188,13 @@ class Prompt:
             return _object({**said, "label": label})
         one = _object({"id": {"type": "string", "enum": list(ids)}, **said, "label": label})
         return _object({"labels": {"type": "array", "items": one}})
+
+    def read(self, text: str, ids: Sequence[str] = (), *, judged: str = "") -> Parsed:
+        """What a reply says, or for several documents what it says of each id.
+
+        judged: the texts the model was shown.
+        """
+        return parse_reply(text, self.scale, ids, judged=judged)
 
 
 def load_prompt(name_or_path: str | Path, scale: str = "binary") -> Prompt:
@@ -255,15 +265,18 @@ def _entry(document: Document, images: list[TextPart | ImagePart]) -> dict[str, 
     return {"document": document.text, "image": name}
 
 
-def _encode(data: Mapping[str, Any], fence: str) -> str:
-    """JSON on one line, readable in every script, in which the fence cannot occur."""
+def fenced(data: Mapping[str, Any], fence: str) -> str:
+    """Data as JSON on one line, readable in every script, between two lines with the fence.
+
+    The fence cannot occur in the data.
+    """
     text = json.dumps(data, ensure_ascii=False)
     text = _UNSAFE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
     # The last digit is escaped, not the first, which may belong to an escape already (\\b). What
     # follows the new escape may make another fence with its digits, but a shorter stretch.
     while fence in text:
         text = text.replace(fence, f"{fence[:-1]}\\u{ord(fence[-1]):04x}")
-    return text
+    return f"BEGIN DATA {fence}\n{text}\nEND DATA {fence}\n"
 
 
 def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -330,19 +343,19 @@ _SHAPE = (
 @lru_cache
 def _built_in(name: str) -> Prompt:
     file = files("semrecall.judges") / "prompts" / f"{name}.md"
-    return _parse(file.read_text(encoding="utf-8"), f"{name}.md")
+    return parse_prompt(file.read_text(encoding="utf-8"), f"{name}.md")
 
 
 def _read(path: Path) -> Prompt:
     try:
-        return _parse(path.read_text(encoding="utf-8-sig"), str(path))
+        return parse_prompt(path.read_text(encoding="utf-8-sig"), str(path))
     except OSError as error:
         raise InputError(f"the prompt {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise FormatError(f"{path} is not UTF-8 text: byte {error.start}") from error
 
 
-def _parse(text: str, source: str) -> Prompt:
+def parse_prompt(text: str, source: str) -> Prompt:
     """A prompt of the text of a file. Raises FormatError that names the line."""
     lines = text.splitlines()
     if not lines or lines[0].strip() != "---" or "---" not in (x.strip() for x in lines[1:]):

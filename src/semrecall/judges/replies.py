@@ -23,7 +23,7 @@ from typing import Any
 
 from semrecall.judges.contract import Scale, Status
 
-__all__ = ["Found", "Parsed", "clean", "parse_reply"]
+__all__ = ["Found", "Parsed", "clean", "parse_items", "parse_reply"]
 
 #: What stands for the label of an object that names two different ones.
 _TWICE = object()
@@ -102,6 +102,31 @@ def parse_reply(text: str, scale: Scale, ids: Sequence[str] = (), *, judged: str
     if not ids:
         return Parsed((_settle(said, scale),), mode)
     return _by_id(said, scale, ids, mode)
+
+
+def parse_items(text: str, *, judged: str = "") -> Parsed:
+    """The list of texts in a reply, {"items": [...]}, as JSON in the reason of one that is found.
+
+    Its grade says whether there is any item. The rules are those of labels: two lists that differ
+    are ambiguous, and one that holds anything but texts is illegal.
+    """
+    if not text.strip():
+        return _all(Status.EMPTY, ())
+    objects, start, mode, broken = _objects(text)
+    if not text[start:].strip():
+        return _all(Status.EMPTY, (), "+think")
+    if "+prose" in mode:
+        objects = [o for o in objects if text[o[1] : o[2]] not in judged]
+    lists = [o["items"] for o, _, _ in objects if isinstance(o, Mapping) and "items" in o]
+    if broken or not lists:
+        return _all(Status.UNPARSED, (), mode)
+    if any(other != lists[0] for other in lists):
+        return _all(Status.AMBIGUOUS, (), mode)
+    if not isinstance(lists[0], list) or not all(isinstance(one, str) for one in lists[0]):
+        return _all(Status.ILLEGAL, (), mode)
+    items = list(dict.fromkeys(filter(None, (clean(one).strip() for one in lists[0]))))
+    found = Found(Status.SETTLED, int(bool(items)), json.dumps(items, ensure_ascii=False))
+    return Parsed((found,), mode)
 
 
 def clean(text: str) -> str:

@@ -20,7 +20,7 @@ from semrecall.judges.gate import Gate, Ticket
 from semrecall.judges.hearing import Heard, label_confidence
 from semrecall.judges.line import Came, Line
 from semrecall.judges.prompts import Messages, new_fence
-from semrecall.judges.replies import Found, Parsed, parse_reply
+from semrecall.judges.replies import Found, Parsed
 from semrecall.judges.wires import Manner
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class Session:
         heard = said.heard
         if heard.status is not Status.SETTLED:
             return Answer(question, heard.status, reason=heard.message), ""
-        parsed = parse_reply(heard.text, self._judge.scale, judged=said.texts)
+        parsed = self._judge.prompt.read(heard.text, judged=said.texts)
         return self._answer(question, parsed.found[0], heard, parsed.flags), parsed.mode
 
     def _answer(
@@ -299,7 +299,7 @@ class Session:
                 await self._back_off(status, tried, heard)
                 continue
             parsed = (
-                parse_reply(heard.text, self._judge.scale, ids, judged=said.texts)
+                self._judge.prompt.read(heard.text, ids, judged=said.texts)
                 if status is Status.SETTLED
                 else Parsed((Found(status, reason=heard.message),) * len(shown))
             )

@@ -14,7 +14,7 @@ import numpy as np
 
 from semrecall.measures.grammar import measure
 from semrecall.measures.kinds import choice
-from semrecall.measures.verdicts import Case, Verdicts
+from semrecall.measures.verdicts import UNSCORED, Case, Verdicts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,8 +28,9 @@ NO_REFERENCE_CLAIM = "no claim in the reference answer"
 NO_IDS = "no ids of relevant contexts"
 NO_SPANS = "no spans of the answer's source"
 NO_CITATION = "no citation"
+NO_STATEMENT = "no statement in the answer"
 #: The reason of a question whose verdicts were not asked for, or did not come.
-UNSCORED = "verdicts missing"
+MISSING = f"{UNSCORED}: verdicts missing"
 
 Value = float | str
 Of = Callable[..., Value]
@@ -70,11 +71,11 @@ def _why(of: Of) -> Callable[..., Iterator[tuple[str, NDArray[np.bool_]]]]:
 def _ratio(verdicts: NDArray[np.float64] | None, case: Case, task: str, empty: str) -> Value:
     """The share of yes among verdicts, none of which may be missing."""
     if verdicts is None:
-        return case.faults.get(task, UNSCORED)
+        return case.faults.get(task, MISSING)
     if verdicts.size == 0:
         return empty
     if np.isnan(verdicts).any():
-        return case.faults.get(task, UNSCORED)
+        return case.faults.get(task, MISSING)
     return float(np.count_nonzero(verdicts)) / verdicts.size
 
 
@@ -82,7 +83,7 @@ def _gap(case: Case, *tasks: tuple[str, NDArray[np.float64] | None]) -> str:
     """Why verdicts that are needed together are not all there; "" where they are."""
     for task, verdicts in tasks:
         if verdicts is None or np.isnan(verdicts).any():
-            return case.faults.get(task, UNSCORED)
+            return case.faults.get(task, MISSING)
     return ""
 
 
@@ -91,7 +92,7 @@ def _gap(case: Case, *tasks: tuple[str, NDArray[np.float64] | None]) -> str:
 
 def _context_precision(case: Case, by: str = "reference") -> Value:
     if by == "ids":
-        return NO_IDS if case.known is None else ap(case.known)
+        return ap(case.known) if case.reference_ids and case.known is not None else NO_IDS
     if by == "spans":
         return NO_SPANS if case.spans is None else ap(case.spans)
     if by == "reference" and not case.has_reference:
@@ -163,11 +164,11 @@ def _answer_relevancy(case: Case, form: str = "judge") -> Value:
         return 0.0
     if form == "questions":
         if case.likeness is None or np.isnan(case.likeness).any():
-            return case.faults.get("likeness", UNSCORED)
+            return case.faults.get("likeness", MISSING)
         # An answer from which no question can be made ("I do not know") addresses none.
         return float(np.mean(case.likeness)) if case.likeness.size else 0.0
     if case.relevance is None or np.isnan(case.relevance):
-        return case.faults.get("relevance", UNSCORED)
+        return case.faults.get("relevance", MISSING)
     return case.relevance
 
 
@@ -186,6 +187,8 @@ def _noise_sensitivity(case: Case, context: str = "relevant") -> Value:
     correct, answer_by, reference_by = (v for _, v in needed)
     if correct.size == 0:  # type: ignore[union-attr]
         return NO_CLAIM
+    if len(reference_by) == 0:  # type: ignore[arg-type]
+        return NO_REFERENCE_CLAIM
     relevant = (reference_by == 1).any(axis=0)  # type: ignore[union-attr]
     by_relevant = (answer_by[:, relevant] == 1).any(axis=1)  # type: ignore[index]
     by_others = (answer_by[:, ~relevant] == 1).any(axis=1) & ~by_relevant  # type: ignore[index]
@@ -197,19 +200,29 @@ def _noise_sensitivity(case: Case, context: str = "relevant") -> Value:
 def _citation_recall(case: Case) -> Value:
     if not case.has_answer:
         return NO_ANSWER
-    if case.cited is None:
+    if "cited" in case.faults:
+        return case.faults["cited"]
+    if not _cites(case):
         return NO_CITATION
-    return _ratio(case.cited_support, case, "cited_support", NO_CLAIM)
+    return _ratio(case.cited_support, case, "cited_support", NO_STATEMENT)
 
 
 def _citation_precision(case: Case) -> Value:
     if not case.has_answer:
         return NO_ANSWER
-    if case.cited is None or not case.cited.any():
+    if "cited" in case.faults:
+        return case.faults["cited"]
+    if not _cites(case):
         return NO_CITATION
-    if case.answer_by is None:
-        return case.faults.get("answer_by", UNSCORED)
-    return _ratio(case.answer_by[case.cited], case, "answer_by", NO_CITATION)
+    if case.cited_by is None:
+        return case.faults.get("cited_by", MISSING)
+    verdicts = case.cited_by[case.cited]
+    gap = _gap(case, ("cited_by", verdicts))
+    return gap or float(np.count_nonzero(verdicts)) / (verdicts.size + case.lost)
+
+
+def _cites(case: Case) -> bool:
+    return case.cited is not None and bool(case.cited.any() or case.lost)
 
 
 @measure("faithfulness", needs=["verdicts"], layer="answer", undefined=_why(_faithfulness))
@@ -256,11 +269,11 @@ def noise_sensitivity(problem: Verdicts, *, context: str = "relevant") -> NDArra
 
 @measure("citation_recall", needs=["verdicts"], layer="answer", undefined=_why(_citation_recall))
 def citation_recall(problem: Verdicts) -> NDArray[np.float64]:
-    """How much of what the answer says is supported by what it cites for it.
+    """How much of what the answer says is supported by what it cites there.
 
-    The share of the claims of the answer that their cited contexts together support; a claim that
-    cites nothing is not supported. Undefined where the answer cites nothing at all. Between 0 and
-    1. Source: ALCE (Gao et al. 2023, citation recall).
+    The share of the statements of the answer that what they cite supports, taken together; a
+    statement that cites nothing is not supported. Undefined where the answer cites nothing at all.
+    Between 0 and 1. Source: ALCE (Gao et al. 2023, citation recall).
     """
     return _each(problem, _citation_recall)
 
@@ -269,10 +282,11 @@ def citation_recall(problem: Verdicts) -> NDArray[np.float64]:
     "citation_precision", needs=["verdicts"], layer="answer", undefined=_why(_citation_precision)
 )
 def citation_precision(problem: Verdicts) -> NDArray[np.float64]:
-    """How many of the citations support their claim.
+    """How many of the citations support their statement.
 
-    The share of pairs of a claim and a context cited for it in which that context alone supports
-    the claim. ALCE also accepts a citation that is needed together with others; this does not.
+    The share of pairs of a statement and a context cited for it in which that context alone
+    supports it; a citation of a context that was not read supports nothing. ALCE also accepts a
+    citation that is needed together with others; this does not. Undefined where nothing is cited.
     Between 0 and 1. Source: after ALCE (Gao et al. 2023, citation precision).
     """
     return _each(problem, _citation_precision)

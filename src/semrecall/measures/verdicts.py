@@ -13,15 +13,19 @@ from semrecall.data.ids import Ids, ids
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Case", "Verdicts"]
+__all__ = ["UNSCORED", "Case", "Verdicts"]
+
+#: What the reason of a question starts with whose verdicts are not all there, or do not fit.
+UNSCORED = "unscored"
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
     """What is known of one question with its contexts and answer.
 
-    Verdicts are 1 (yes), 0 (no) and NaN (none came; `faults` says why). c contexts, in the order
-    in which they were read; a claims of the answer, r claims of the reference answer.
+    Verdicts are 1 (yes), 0 (no) and NaN (none came; `faults` says why, by the name of the field).
+    c contexts, in the order in which they were read; a claims of the answer, r claims of the
+    reference answer, s statements of the answer, which may cite contexts.
 
     has_answer, has_reference: whether there is one. useful: (c,) is the context of use for the
     question, `useful_reference`: for arriving at the reference answer. attributed: (r,) does the
@@ -29,8 +33,9 @@ class Case:
     of the answer. correct: (a,) does the reference answer support it. answer_by: (a, c) and
     reference_by: (r, c) does that context alone. relevance: 0 to 1, does the answer address the
     question. likeness: similarity of the question to each that was made from the answer.
-    cited: (a, c) whether a claim cites a context. cited_support: (a,) do the cited contexts
-    together support the claim.
+    cited: (s, c) whether a statement cites a context; lost: citations of contexts that were not
+    read. cited_by: (s, c) does a cited context alone support the statement. cited_support: (s,) do
+    all that it cites together.
     known: (c,) whether the context's id is one of the reference's; reference_ids: how many those
     are, None where there are none. spans: (c,) whether the context overlaps a reference span;
     covered: share of the reference spans' characters that the contexts cover, None likewise.
@@ -49,6 +54,8 @@ class Case:
     relevance: float | None = None
     likeness: NDArray[np.float64] | None = None
     cited: NDArray[np.bool_] | None = None
+    lost: int = 0
+    cited_by: NDArray[np.float64] | None = None
     cited_support: NDArray[np.float64] | None = None
     known: NDArray[np.bool_] | None = None
     reference_ids: int | None = None
@@ -62,6 +69,8 @@ class Verdicts:
 
     #: A measure of these layers never takes a missing value for 0.
     no_relevant = "skip"
+    #: There are no vectors behind these layers.
+    space = None
 
     def __init__(self, queries: Sequence[str | int], cases: Sequence[Case]) -> None:
         self.queries: Ids = ids(list(queries), what="ids of questions")

@@ -9,20 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
-from semrecall.errors import InputError
 from semrecall.judges.asking import ask
-from semrecall.judges.contract import Document, Judge, Question, Reply, Status
-from semrecall.judges.ledger import Ledger
+from semrecall.judges.contract import Document, Judge, Question, Scale, Status
+from semrecall.judges.ledger import Kept, Ledger
+from semrecall.judges.prompts import load_prompt
+from semrecall.judges.recorded import RecordedJudge
 from semrecall.measures import Measure
-from semrecall.measures.verdicts import Case
-from semrecall.rag.claims import Claims, known
+from semrecall.measures.verdicts import UNSCORED
+from semrecall.rag.claims import Claims
+from semrecall.rag.progress import Progress, watched
 from semrecall.rag.records import Context, Record
 
-__all__ = ["PROMPTS", "JudgeFor", "cases", "needed", "verdicts_wanted"]
+__all__ = [
+    "PROMPTS",
+    "SIDES",
+    "Asked",
+    "JudgeFor",
+    "Verdict",
+    "by_prompt",
+    "needed",
+    "read_places",
+    "sides_of",
+    "verdicts_of",
+    "verdicts_wanted",
+]  # fmt: skip
 
 #: Makes a judge of a prompt and its scale ("support", "binary").
 JudgeFor = Callable[[str, str], Judge]
@@ -36,15 +47,24 @@ PROMPTS: Mapping[str, tuple[str, str]] = {
     "correct": ("support", "binary"),
     "answer_by": ("support", "binary"),
     "reference_by": ("support", "binary"),
+    "cited_by": ("support", "binary"),
     "cited_support": ("support", "binary"),
     "relevance": ("addresses", "graded"),
 }
-_EVERY, _CITED = "every context", "cited contexts"
+
+#: The kinds of verdicts on claims of the answer, of the reference, and on what may cite contexts.
+SIDES: Mapping[str, tuple[str, ...]] = {
+    "answer": ("supported", "correct", "answer_by"),
+    "reference": ("attributed", "reference_by"),
+    "statement": ("cited_by", "cited_support"),
+}
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """One verdict that is wanted: whose, of which kind, where it goes, and the pair."""
+class Asked:
+    """One verdict that is wanted: whose (a row of records), of which kind, where it goes, and the
+    pair that is asked about, each an id and a text.
+    """
 
     record: int
     kind: str
@@ -52,233 +72,176 @@ class _Asked:
     evidence: tuple[str, str]
     claim: tuple[str, str]
 
+    @property
+    def question(self) -> Question:
+        """What a judge is asked."""
+        return Question(self.evidence[0], self.claim[0], self.evidence[1], Document(self.claim[1]))
 
-def needed(measures: Sequence[Measure]) -> dict[str, str]:
-    """The kinds of verdicts that measures need; of `answer_by` whether all or cited contexts."""
-    found: dict[str, str] = {}
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of it: a grade of the scale, or why there is none ("unscored: ...")."""
+
+    asked: Asked
+    scale: Scale
+    grade: float | None
+    fault: str = ""
+
+
+def needed(measures: Sequence[Measure]) -> list[str]:
+    """The kinds of verdicts that measures need."""
+    found: list[str] = []
     for measure in measures:
         settings = measure.settings
-        if measure.name == "context_precision" and settings["by"] in ("question", "reference"):
-            found["useful" if settings["by"] == "question" else "useful_reference"] = ""
-        elif measure.name == "context_recall" and settings["by"] == "claims":
-            found["attributed"] = ""
-        elif measure.name == "faithfulness":
-            found["supported"] = ""
-        elif measure.name == "answer_relevancy" and settings["form"] == "judge":
-            found["relevance"] = ""
-        elif measure.name == "noise_sensitivity":
-            found |= {"correct": "", "reference_by": "", "answer_by": _EVERY}
-        elif measure.name == "citation_recall":
-            found["cited_support"] = ""
-        elif measure.name == "citation_precision":
-            found.setdefault("answer_by", _CITED)
+        if measure.name == "context_precision":
+            kinds = {"question": ["useful"], "reference": ["useful_reference"]}
+            found += kinds.get(settings["by"], [])
+        elif measure.name == "context_recall":
+            found += ["attributed"] if settings["by"] == "claims" else []
+        elif measure.name == "answer_relevancy":
+            found += ["relevance"] if settings["form"] == "judge" else []
+        else:
+            found += {
+                "faithfulness": ["supported"],
+                "noise_sensitivity": ["correct", "reference_by", "answer_by"],
+                "citation_recall": ["cited_support"],
+                "citation_precision": ["cited_by"],
+            }.get(measure.name, [])
+    return list(dict.fromkeys(found))
+
+
+def sides_of(kinds: Sequence[str]) -> list[str]:
+    """Whose claims the kinds are about."""
+    return [side for side, own in SIDES.items() if set(own) & set(kinds)]
+
+
+def by_prompt(kinds: Sequence[str]) -> dict[tuple[str, str], list[str]]:
+    """The kinds of each prompt and scale."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for kind in kinds:
+        found.setdefault(PROMPTS[kind], []).append(kind)
     return found
 
 
 def verdicts_wanted(
-    records: Sequence[Record], claims: Sequence[Claims], kinds: Mapping[str, str]
-) -> list[_Asked]:
-    """Every verdict that is wanted, those about one evidence side by side."""
-    found = []
-    for at, (record, own) in enumerate(zip(records, claims, strict=True)):
-        for kind, which in kinds.items():
-            found += list(_of_kind(at, record, own, kind, which))
-    return found
+    records: Sequence[Record], claims: Sequence[Claims], kinds: Sequence[str]
+) -> list[Asked]:
+    """Every verdict of these kinds that is wanted, those about one evidence side by side."""
+    return [
+        asked
+        for at, (record, own) in enumerate(zip(records, claims, strict=True))
+        for kind in kinds
+        for asked in _of_kind(at, record, own, kind)
+    ]
 
 
-def _of_kind(at: int, record: Record, claims: Claims, kind: str, which: str) -> Iterator[_Asked]:
-    answer = _named(record, "answer", claims.answer)
-    reference = _named(record, "reference", claims.reference)
+def _of_kind(at: int, record: Record, claims: Claims, kind: str) -> Iterator[Asked]:
+    answer, reference, statements = _named(record, claims)
     whole = (f"{record.id}|contexts", _joined(record.contexts))
     # Without a passage, nothing is supported: there is nothing to ask.
     read = bool(record.contexts)
     if kind == "useful":
-        evidence = (f"{record.id}|question", record.question)
-        yield from _passages(at, kind, evidence, record)
+        yield from _passages(at, kind, (f"{record.id}|question", record.question), record)
     elif kind == "useful_reference" and record.reference:
         text = f"Question: {record.question}\nReference answer: {record.reference}"
         yield from _passages(at, kind, (f"{record.id}|question and reference", text), record)
-    elif kind == "attributed" and read:
-        yield from (_Asked(at, kind, (n,), whole, c) for n, c in enumerate(reference))
-    elif kind == "supported" and read:
-        yield from (_Asked(at, kind, (n,), whole, c) for n, c in enumerate(answer))
+    elif kind in ("attributed", "supported") and read:
+        own = reference if kind == "attributed" else answer
+        yield from (Asked(at, kind, (n,), whole, claim) for n, claim in enumerate(own))
     elif kind == "correct" and record.reference:
         evidence = (f"{record.id}|reference", record.reference)
-        yield from (_Asked(at, kind, (n,), evidence, c) for n, c in enumerate(answer))
+        yield from (Asked(at, kind, (n,), evidence, claim) for n, claim in enumerate(answer))
     elif kind in ("answer_by", "reference_by"):
+        own = reference if kind == "reference_by" else answer
         for place, context in enumerate(record.contexts):
-            evidence = (f"{record.id}|context:{context.id}", context.text)
-            for n, claim in enumerate(answer if kind == "answer_by" else reference):
-                cited = claims.cited[n] if claims.cited else ()
-                if which != _CITED or context.id in cited:
-                    yield _Asked(at, kind, (n, place), evidence, claim)
-    elif kind == "cited_support" and claims.cited is not None:
-        for n, (claim, cited) in enumerate(zip(answer, claims.cited, strict=True)):
-            places = known(cited, record.contexts)
-            if places:
+            evidence = _alone(record, context)
+            yield from (Asked(at, kind, (n, place), evidence, c) for n, c in enumerate(own))
+    elif kind in ("cited_by", "cited_support"):
+        for n, cited in enumerate(claims.cited or ()):
+            places = read_places(cited, record.contexts)
+            if kind == "cited_by":
+                alone = ((place, _alone(record, record.contexts[place])) for place in places)
+                yield from (Asked(at, kind, (n, p), e, statements[n]) for p, e in alone)
+            elif places:
                 shown = [record.contexts[place] for place in places]
-                name = "+".join(context.id for context in shown)
-                evidence = (f"{record.id}|context:{name}", _joined(shown))
-                yield _Asked(at, kind, (n,), evidence, claim)
+                yield Asked(at, kind, (n,), _together(record, shown), statements[n])
     elif kind == "relevance" and record.answer:
         question = (f"{record.id}|question", record.question)
-        yield _Asked(at, kind, (), question, (f"{record.id}|answer", record.answer))
+        yield Asked(at, kind, (), question, (f"{record.id}|answer", record.answer))
 
 
-def _passages(at: int, kind: str, evidence: tuple[str, str], record: Record) -> Iterator[_Asked]:
+def _passages(at: int, kind: str, evidence: tuple[str, str], record: Record) -> Iterator[Asked]:
     for place, context in enumerate(record.contexts):
-        yield _Asked(
-            at, kind, (place,), evidence, (f"{record.id}|context:{context.id}", context.text)
-        )
+        yield Asked(at, kind, (place,), evidence, _alone(record, context))
 
 
-def _named(record: Record, side: str, claims: Sequence[str]) -> list[tuple[str, str]]:
-    return [(f"{record.id}|{side}:{n}", text) for n, text in enumerate(claims, 1)]
+def _named(record: Record, claims: Claims) -> list[list[tuple[str, str]]]:
+    """Ids and texts of the claims of the answer, of the reference, and of the statements."""
+    # Where the statements are the claims, people are asked about them once.
+    same = claims.statements == claims.answer
+    sides = (
+        ("answer", claims.answer),
+        ("reference", claims.reference),
+        ("answer" if same else "statement", claims.statements),
+    )
+    return [
+        [(f"{record.id}|{side}:{n}", text) for n, text in enumerate(texts, 1)]
+        for side, texts in sides
+    ]
+
+
+def _alone(record: Record, context: Context) -> tuple[str, str]:
+    return f"{record.id}|context:{context.id}", context.text
+
+
+def _together(record: Record, shown: Sequence[Context]) -> tuple[str, str]:
+    if len(shown) == 1:
+        return _alone(record, shown[0])
+    return f"{record.id}|contexts:{'+'.join(c.id for c in shown)}", _joined(shown)
 
 
 def _joined(contexts: Sequence[Context]) -> str:
     return "\n\n".join(f"[{at}] {context.text}" for at, context in enumerate(contexts, 1))
 
 
-def cases(
+def read_places(names: Sequence[str], contexts: Sequence[Context]) -> list[int]:
+    """The places of contexts by id; one that was not read is left out."""
+    at = {context.id: place for place, context in enumerate(contexts)}
+    return [at[name] for name in names if name in at]
+
+
+def verdicts_of(
     records: Sequence[Record],
     claims: Sequence[Claims],
-    measures: Sequence[Measure],
-    judge_for: JudgeFor | None,
+    kinds: Sequence[str],
+    judge_for: JudgeFor,
     ledger: Ledger,
     *,
     again: Collection[Status] = (),
-    watch: Callable[[Reply], None] | None = None,
-) -> list[Case]:
-    """The case of every record: what is known of it, with the verdicts that the measures need.
+    progress: Progress | None = None,
+) -> Iterator[Verdict]:
+    """Every verdict of these kinds, asked of the judge of its prompt, or why there is none.
 
-    Raises InputError where verdicts are needed and nobody is there to give them; Stopped when the
-    judge had to stop.
+    Raises Stopped when the judge had to stop.
     """
-    kinds = needed(measures)
-    if kinds and judge_for is None:
-        raise InputError(
-            f"{', '.join(str(m) for m in measures)}: somebody has to judge",
-            hint="name a judge (--model, --judge) or a file of verdicts (--verdicts)",
-        )
-    values = [_blank(r, c, kinds) for r, c in zip(records, claims, strict=True)]
-    faults: list[dict[str, str]] = [{} for _ in records]
-    for prompt in dict.fromkeys(PROMPTS[kind] for kind in kinds):
-        own = {kind: which for kind, which in kinds.items() if PROMPTS[kind] == prompt}
-        assert judge_for is not None
-        _ask(records, claims, own, judge_for(*prompt), ledger, again, watch, values, faults)
-    return [
-        _case(record, own, value, fault)
-        for record, own, value, fault in zip(records, claims, values, faults, strict=True)
-    ]
+    for prompt, own in by_prompt(kinds).items():
+        judge = judge_for(*prompt)
+        wanted = verdicts_wanted(records, claims, own)
+        questions = [asked.question for asked in wanted]
+        with watched(progress, prompt[0], judge, questions, ledger, again) as watch:
+            kept = ask(judge, questions, ledger, again=again, watch=watch)
+        scale = judge.scale
+        if isinstance(judge, RecordedJudge):
+            # What was recorded may be anything; here it is a verdict of this prompt, or none.
+            scale = load_prompt(*prompt).scale
+        for asked, question in zip(wanted, questions, strict=True):
+            yield _verdict(asked, scale, kept.get(judge.key(question)))
 
 
-def _ask(
-    records: Sequence[Record],
-    claims: Sequence[Claims],
-    kinds: Mapping[str, str],
-    judge: Judge,
-    ledger: Ledger,
-    again: Collection[Status],
-    watch: Callable[[Reply], None] | None,
-    values: list[dict[str, Any]],
-    faults: list[dict[str, str]],
-) -> None:
-    """Ask one judge for all verdicts of its prompt, and put them in their places."""
-    wanted = verdicts_wanted(records, claims, kinds)
-    questions = [
-        Question(a.evidence[0], a.claim[0], a.evidence[1], Document(a.claim[1])) for a in wanted
-    ]
-    kept = ask(judge, questions, ledger, again=again, watch=watch)
-    top = judge.scale.grades[-1]
-    for asked, question in zip(wanted, questions, strict=True):
-        found = kept.get(judge.key(question))
-        if found is not None and found.grade is not None:
-            if asked.kind == "relevance":
-                values[asked.record][asked.kind] = found.grade / top
-            else:
-                grade = float(found.grade >= judge.scale.relevant)
-                values[asked.record][asked.kind][asked.place] = grade
-        else:
-            status = Status.UNKNOWN if found is None or found.status is None else found.status
-            faults[asked.record].setdefault(asked.kind, f"no verdict: {status.value}")
-
-
-def _blank(record: Record, claims: Claims, kinds: Mapping[str, str]) -> dict[str, Any]:
-    """Places for the verdicts: NaN until one comes, 0 where there is nothing to ask."""
-    c, a, r = len(record.contexts), len(claims.answer), len(claims.reference)
-    shapes: dict[str, tuple[int, ...]] = {
-        "useful": (c,), "useful_reference": (c,), "attributed": (r,), "supported": (a,),
-        "correct": (a,), "answer_by": (a, c), "reference_by": (r, c), "cited_support": (a,),
-    }  # fmt: skip
-    found: dict[str, Any] = {k: np.full(s, np.nan) for k, s in shapes.items() if k in kinds}
-    if "relevance" in kinds:
-        found["relevance"] = np.nan
-    if not c:
-        for kind in ("attributed", "supported"):
-            if kind in found:
-                found[kind][:] = 0.0
-    if "cited_support" in found and claims.cited is not None:
-        for n, cited in enumerate(claims.cited):
-            if not known(cited, record.contexts):
-                found["cited_support"][n] = 0.0
-    return found
-
-
-def _case(
-    record: Record, claims: Claims, values: Mapping[str, Any], faults: dict[str, str]
-) -> Case:
-    answer_kinds = ("supported", "correct", "answer_by", "cited_support")
-    if claims.answer_fault:
-        faults |= dict.fromkeys(answer_kinds, claims.answer_fault)
-        values = {k: v for k, v in values.items() if k not in answer_kinds}
-    if claims.reference_fault:
-        faults |= dict.fromkeys(("attributed", "reference_by"), claims.reference_fault)
-        values = {k: v for k, v in values.items() if k not in ("attributed", "reference_by")}
-    cited = None
-    if claims.cited is not None and any(claims.cited):
-        cited = np.zeros((len(claims.answer), len(record.contexts)), dtype=bool)
-        for n, cites in enumerate(claims.cited):
-            cited[n, known(cites, record.contexts)] = True
-    names = [context.id for context in record.contexts]
-    overlaps, covered = _spans(record)
-    return Case(
-        contexts=len(record.contexts),
-        has_answer=bool(record.answer),
-        has_reference=bool(record.reference),
-        cited=cited,
-        known=None
-        if record.relevant is None
-        else np.array([name in record.relevant for name in names], dtype=bool),
-        reference_ids=None if record.relevant is None else len(record.relevant),
-        spans=overlaps,
-        covered=covered,
-        faults=faults,
-        **values,
-    )
-
-
-def _spans(record: Record) -> tuple[Any, float | None]:
-    """Which contexts overlap a span by half of the shorter, and the share of the spans covered."""
-    if not record.spans:
-        return None, None
-    overlaps = np.zeros(len(record.contexts), dtype=bool)
-    wanted: dict[str, set[int]] = {}
-    for document, start, end in record.spans:
-        wanted.setdefault(document, set()).update(range(start, end))
-    read: dict[str, set[int]] = {}
-    for at, context in enumerate(record.contexts):
-        if context.document is None or context.start is None or context.end is None:
-            raise InputError(
-                f"record {record.id!r} has spans, but context {context.id!r} does not say where it "
-                "stands",
-                hint="give each context document_id, start and end",
-            )
-        read.setdefault(context.document, set()).update(range(context.start, context.end))
-        for document, start, end in record.spans:
-            shared = min(end, context.end) - max(start, context.start)
-            shorter = min(end - start, context.end - context.start)
-            overlaps[at] |= document == context.document and shared > 0 and 2 * shared >= shorter
-    total = sum(len(places) for places in wanted.values())
-    found = sum(len(places & read.get(document, set())) for document, places in wanted.items())
-    return overlaps, found / total
+def _verdict(asked: Asked, scale: Scale, kept: Kept | None) -> Verdict:
+    status = Status.UNKNOWN if kept is None or kept.status is None else kept.status
+    grade = None if kept is None else kept.grade
+    if grade is not None and grade not in scale.grades:
+        status, grade = Status.ILLEGAL, None
+    fault = f"{UNSCORED}: verdict {status.value}" if grade is None else ""
+    return Verdict(asked, scale, grade, fault)

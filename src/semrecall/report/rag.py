@@ -57,22 +57,22 @@ def rag_page(found: RagResult, *, command: str | None = None, title: str | None 
 
 def _picture(found: RagResult) -> str:
     columns = [
-        Column(name.split("(")[0].replace("_", " "), scores.values)
-        for name, scores in found.scores.items()
+        Column(name.split("(")[0].replace("_", " "), found[name].values)
+        for name in map(str, found.measures)
     ]
     floor = min(0.0, *(float(np.nanmin([0.0, *c.values])) for c in columns))
-    said = "; ".join(f"{c.label}: mean {number(found.scores[n].mean, 3)}"
-                     for c, n in zip(columns, found.scores, strict=True))  # fmt: skip
+    said = "; ".join(f"{name}: mean {number(found.mean(name), 3)}"
+                     for name in map(str, found.measures))  # fmt: skip
     drawn = distributions("Values of the questions", said, columns, 0, floor)
     return f'<div class="charts">{figure("Values of the questions", "wide: many", drawn)}</div>'
 
 
 def _questions(found: RagResult) -> str:
     """Every question, those with the lowest mean of their values first."""
-    table_of = np.array([scores.values for scores in found.scores.values()])
+    values = np.array([found[str(measure)].values for measure in found.measures])
     signs = np.array([[-1.0 if m.lower_is_better else 1.0] for m in found.measures])
-    known = ~np.isnan(table_of)
-    total = np.where(known, table_of * signs, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    known = ~np.isnan(values)
+    total = np.where(known, values * signs, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
     order = np.argsort(np.where(known.any(axis=0), total, np.inf), kind="stable")
     items = "\n".join(_question(found, int(at)) for at in order[:_LISTED])
     more = len(found) - _LISTED
@@ -82,10 +82,9 @@ def _questions(found: RagResult) -> str:
 
 def _question(found: RagResult, at: int) -> str:
     record, claims, case = found.records[at], found.claims[at], found.cases[at]
-    figures = ", ".join(
-        f"{name} {number(float(scores.values[at]), 3)}" for name, scores in found.scores.items()
-    )
-    missing = [f"{n}: {s.reasons[at]}" for n, s in found.scores.items() if s.reasons[at]]
+    scores = [found[str(measure)] for measure in found.measures]
+    figures = ", ".join(f"{s.measure} {number(float(s.values[at]), 3)}" for s in scores)
+    missing = [f"{s.measure}: {s.reasons[at]}" for s in scores if s.reasons[at]]
     body = "".join(_body(record, claims, case))
     why = f'<p class="quiet">{escape("; ".join(missing))}</p>' if missing else ""
     title = escape(cut(f"{record.id}: {record.question}"))
@@ -97,11 +96,18 @@ def _question(found: RagResult, at: int) -> str:
 
 def _body(record: Record, claims: Claims, case: Case) -> Iterator[str]:
     yield _list("Answer, by claims", claims.answer, {
-        "supported": case.supported, "correct": case.correct, "cited": case.cited_support,
+        "supported": case.supported, "correct": case.correct,
     })  # fmt: skip
+    if case.cited_support is not None or case.cited_by is not None:
+        yield _list("Answer, by what it cites", claims.statements, {
+            "supported by all it cites": case.cited_support,
+            "citations that support it": None if case.cited_by is None or case.cited is None
+            else [_counted(b[c]) for b, c in zip(case.cited_by, case.cited, strict=True)],
+        })  # fmt: skip
     yield _list("Reference, by claims", claims.reference, {"in the contexts": case.attributed})
     yield _list("Contexts", [context.text for context in record.contexts], {
         "of use": case.useful if case.useful_reference is None else case.useful_reference,
+        "relevant by id": None if case.known is None else case.known.astype(float),
     }, names=[context.id for context in record.contexts])  # fmt: skip
 
 
@@ -121,8 +127,14 @@ def _list(title: str, texts: Any, verdicts: dict[str, Any], names: Any = None) -
     return f"<h3>{escape(title)}</h3><ol>{''.join(items)}</ol>"
 
 
-def _word(value: float) -> str:
+def _word(value: float | str) -> str:
+    if isinstance(value, str):
+        return value
     return "no verdict" if value != value else "yes" if value else "no"
+
+
+def _counted(verdicts: Any) -> str:
+    return f"{np.count_nonzero(verdicts == 1)} of {len(verdicts)}"
 
 
 def _making(found: RagResult, command: str | None) -> str:
