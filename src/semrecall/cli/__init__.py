@@ -32,6 +32,7 @@ COMMANDS: dict[str, str] = {
     "ledger": "Show what a ledger of labels holds; labels out of it, and into it.",
     "score": "Measure runs against truth and judgments.",
     "run": "An experiment from its file: do what is out of date, and judge its gates.",
+    "watch": "Score a running system on a schedule, and tell Prometheus.",
     "diff": "What changed from one result to another: measures, queries, settings, data.",
     "report": "One HTML page of all of it: what is lost, where, and what to do next.",
     "plan": "Plan labels: how many semantic recall takes, which ones, and when they are enough.",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from semrecall.data import Cost, Run, Vectors
     from semrecall.systems import System
 
-__all__ = ["command"]
+__all__ = ["command", "knobs_of"]
 
 _FILE = click.Path()
 
@@ -112,7 +112,7 @@ def command(
         own.callback(opened.close)
         asked = _asked(files, opened)
         base = _base(files)
-        system = _built(opened, base, space, _single(build_knobs))
+        system = _built(opened, base, space, knobs_of(build_knobs, "--build"))
         if system is not opened:
             own.callback(system.close)
         searched = _stopped(system, files["stop"])
@@ -191,14 +191,15 @@ def _grid(pairs: Sequence[str]) -> Iterator[dict[str, Any]]:
         yield dict(zip(values, combination, strict=True))
 
 
-def _single(pairs: Sequence[str]) -> dict[str, Any]:
+def knobs_of(pairs: Sequence[str], option: str) -> dict[str, Any]:
+    """Each knob with its one value."""
     from semrecall.errors import InputError
 
     found: dict[str, Any] = {}
     for pair in pairs:
-        name, text = _pair(pair, "--build")
+        name, text = _pair(pair, option)
         if name in found:
-            raise InputError(f"--build {name} is given twice; a system is built once")
+            raise InputError(f"{option} {name} is given twice; expected one value")
         found[name] = _value(text)
     return found
 
