@@ -184,6 +184,11 @@ def test_at_the_command_line(world: World) -> None:
     }.items():  # fmt: skip
         if message:
             assert message in shell(*words, base="base.parquet", code=2), words
+    told = CliRunner().invoke(
+        cli, ["truth", "base.npy", "queries.npy", "-k", "6", "--space", "ip", "-o", "out.parquet",
+              "--filter", "price < -1", "--base-columns", "columns.parquet", *named],
+    )  # fmt: skip
+    assert "12 queries without neighbours: the filter allows no row" in told.output
 
 
 def test_columns_of_queries_follow_their_ids(world: World, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -141,7 +142,7 @@ def command(
             **more,
         )
     seconds = time.perf_counter() - start
-    for note in more["notes"]:
+    for note in (*more["notes"], *_told_reasons(found)):
         click.echo(note, err=True)
     if output is None:
         _print_lines(found)
@@ -155,6 +156,16 @@ def command(
         f"({space}, {seconds:.1f} s{told_seconds(timings, given['engine'])})",
         err=True,
     )
+
+
+def _told_reasons(run: Any) -> Iterator[str]:
+    """Why queries have no neighbours: a filter that allows nothing may be a slip of the pen."""
+    from collections import Counter
+
+    from semrecall.text import plural
+
+    for reason, count in Counter(filter(None, run.reasons)).items():
+        yield f"{plural(count, 'query', 'queries')} without neighbours: {reason}"
 
 
 def _print_lines(run: Any) -> None:
