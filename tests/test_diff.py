@@ -121,6 +121,17 @@ def test_runs_go_together_by_name_or_as_said(results):
     assert [(row.was, row.run) for row in found.rows] == [("a", "c"), ("b", "b")]
     status, out, _ = results("diff", "one.json", "two.parquet", "--pair", "a=c")
     assert (status, "a -> c" in out) == (0, True)
+    # Names hold "=" of their own, on one side or both.
+    plain = {"hnsw": both["a"], "hnsw ef=8": both["b"]}
+    sr.compare(plain, ["recall@4"], truth=truth).save("old.json")
+    tuned = {"hnsw ef=16": both["a"], "x=1=2": both["b"]}
+    sr.compare(tuned, ["recall@4"], truth=truth).save("new.json")
+    named = ["--pair", "hnsw=hnsw ef=16", "--pair", "hnsw ef=8=x=1=2"]
+    status, out, _ = results("diff", "old.json", "new.json", *named, "--format", "json")
+    rows = json.loads(out)["rows"]
+    assert [(r["was"], r["run"]) for r in rows] == [("hnsw", "hnsw ef=16"), ("hnsw ef=8", "x=1=2")]
+    status, _, err = results("diff", "old.json", "new.json", "--pair", "hnsw ef=16=y")
+    assert (status, "is not BEFORE=AFTER, with a run on either side" in err) == (2, True)
     with pytest.raises(InputError, match="no run 'x'"):
         diff("one.json", "two.parquet", pairs={"x": "c"})
     sr.compare({"x": both["b"], "y": both["a"]}, ["recall@4"], truth=truth).save("three.json")

@@ -11,6 +11,7 @@ from semrecall.cli.tables import format_option
 
 if TYPE_CHECKING:
     from semrecall.experiment import Diff
+    from semrecall.experiment.recorded import Recorded
 
 __all__ = ["command"]
 
@@ -53,11 +54,12 @@ def command(ctx: click.Context, /, before: str, after: str, **given: Any) -> Non
 
     Exit status: 0 done, 1 a mean is worse under --fail-if-worse, 2 wrong input.
     """
-    from semrecall.experiment import diff
+    from semrecall.experiment import diff, read_results
     from semrecall.experiment.diff_text import cells, write_page
 
+    was, now = read_results(before), read_results(after)
     found = diff(
-        before, after, pairs=_pairs(given["pairs"]), test=given["test"],
+        was, now, pairs=_pairs(given["pairs"], was, now), test=given["test"],
         confidence=given["confidence"], seed=given["seed"],
     )  # fmt: skip
     _show(found, given["format"], given["worst"])
@@ -71,18 +73,24 @@ def command(ctx: click.Context, /, before: str, after: str, **given: Any) -> Non
     ctx.exit(1 if given["fail_if_worse"] and found.worse else 0)
 
 
-def _pairs(texts: tuple[str, ...]) -> dict[str, str]:
-    """`a=b` by the first "=" that is not within a setting, as in "hnsw ef=8=hnsw ef=16"."""
+def _pairs(texts: tuple[str, ...], old: Recorded, new: Recorded) -> dict[str, str]:
+    """BEFORE=AFTER, cut at the "=" with a run on either side: names may hold some of their own."""
     from semrecall.errors import InputError
 
-    found = {}
+    found: dict[str, str] = {}
     for text in texts:
         parts = text.split("=")
-        middle = len(parts) // 2
-        before, after = "=".join(parts[:middle]).strip(), "=".join(parts[middle:]).strip()
-        if not before or not after:
-            raise InputError(f"--pair {text!r} is not BEFORE=AFTER")
-        found[before] = after
+        cuts = [("=".join(parts[:at]).strip(), "=".join(parts[at:]).strip())
+                for at in range(1, len(parts))]  # fmt: skip
+        known = [cut for cut in cuts if cut[0] in old.runs and cut[1] in new.runs]
+        if len(cuts) == 1 and all(cuts[0]):
+            known = cuts  # whatever it names, it can be cut in one way only
+        if len(known) != 1:
+            raise InputError(
+                f"--pair {text!r} is not BEFORE=AFTER, with a run on either side",
+                hint=f"runs before: {', '.join(old.runs)}; after: {', '.join(new.runs)}",
+            )
+        found |= dict(known)
     return found
 
 
