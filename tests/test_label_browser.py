@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from browser import chromium
 from label_server import Site, pairs, served, session_of
 
 from semrecall.judges import Document, Question
@@ -15,11 +15,7 @@ from semrecall.label import Session
 
 pytest.importorskip("uvicorn", reason="needs the extra label")
 pytest.importorskip("jinja2", reason="needs the extra label")
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
-if CHROMIUM is None:
-    pytest.skip("needs Chromium (apt install chromium)", allow_module_level=True)
+pytest.importorskip("playwright.sync_api", reason="needs playwright")
 
 HOSTILE = (
     "<script>window.pwned=1;fetch('http://example.com/')</script><img src=x onerror='pwned=1'>"
@@ -30,12 +26,7 @@ HOSTILE = (
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as started:
-        found = started.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
-        yield found
-        found.close()
+    yield from chromium()
 
 
 class Windows:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,17 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import test_report as small
+from browser import chromium
 
 import semrecall as sr
 from semrecall.report import html_report
 
 pytest.importorskip("matplotlib", reason="needs matplotlib")
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+pytest.importorskip("playwright.sync_api", reason="needs playwright")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe")
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
-if CHROMIUM is None:
-    pytest.skip("needs Chromium (apt install chromium)", allow_module_level=True)
 
 HOSTILE = (
     "<script>window.pwned=1</script><img src=http://example.com/x onerror='pwned=1'>"
@@ -32,12 +28,7 @@ HOSTILE = (
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as started:
-        found = started.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
-        yield found
-        found.close()
+    yield from chromium()
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import click
 from semrecall.cli.columns import judgments_in, path_and_column
 from semrecall.cli.hints import hints_for
 from semrecall.cli.inputs import run_options, runs_of
-from semrecall.cli.outputs import OutputPath, WritingCommand
+from semrecall.cli.outputs import OutputPath, WritingCommand, command_line
 from semrecall.cli.sources import FILE
 from semrecall.cli.spaces import SPACES
 from semrecall.cli.tables import format_option
@@ -116,7 +116,7 @@ def command(judgments: tuple[str, ...], format: str, **given: Any) -> None:  # n
     )
     _show(found, format, given["per_query"])
     if given["html"]:
-        found.to_html(given["html"], command=_command_line())
+        found.to_html(given["html"], command=command_line())
         click.echo(f"wrote {given['html']}", err=True)
 
 
@@ -236,10 +236,3 @@ def _measure_row(row: dict[str, Any]) -> dict[str, Any]:
         "high": row["high"],
         "queries": row["queries"],
     }
-
-
-def _command_line() -> str:
-    import shlex
-    import sys
-
-    return shlex.join(["semrecall", *sys.argv[1:]])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from semrecall.cli.hints import hints_for
-from semrecall.cli.outputs import OutputPath, WritingCommand
+from semrecall.cli.outputs import OutputPath, WritingCommand, command_line
 from semrecall.cli.spaces import SPACES
 from semrecall.cli.tables import format_option
 
@@ -93,7 +93,7 @@ def command(truth: str, format: str, html: str | None, **given: Any) -> None:  #
     found = _analysed(truth, given)
     _show(found, format, given["per_query"])
     if html:
-        found.to_html(html, command=_command_line())
+        found.to_html(html, command=command_line())
         click.echo(f"wrote {html}", err=True)
 
 
@@ -159,10 +159,3 @@ def _show_markdown(found: Analysis) -> None:
     click.echo(f"\n### Queries without a relevant neighbour\n\n```text\n{listed}\n```\n")
     for line in found.remarks():
         click.echo(f"- {line}")
-
-
-def _command_line() -> str:
-    import shlex
-    import sys
-
-    return shlex.join(["semrecall", *sys.argv[1:]])

@@ -9,7 +9,15 @@ from typing import Any
 
 import click
 
-__all__ = ["OutputPath", "WritingCommand"]
+__all__ = ["OutputPath", "WritingCommand", "command_line"]
+
+
+def command_line() -> str:
+    """The command as it was given, for a page to show."""
+    import shlex
+    import sys
+
+    return shlex.join(["semrecall", *sys.argv[1:]])
 
 
 class OutputPath(click.Path):

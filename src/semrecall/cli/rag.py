@@ -8,7 +8,7 @@ import click
 
 from semrecall.cli.ci import ci_options
 from semrecall.cli.judge import judge_options
-from semrecall.cli.outputs import OutputPath, WritingCommand
+from semrecall.cli.outputs import OutputPath, WritingCommand, command_line
 from semrecall.cli.tables import format_option
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     failed = [verdict.message for verdict in judged if not verdict.passed]
     _show(found, given["format"], given["per_question"], failed)
     if given["html"]:
-        found.to_html(given["html"], command=_command_line())
+        found.to_html(given["html"], command=command_line())
         click.echo(f"wrote {given['html']}", err=True)
     for line in failed:
         click.echo(f"failed: {line}", err=True)
@@ -225,10 +225,3 @@ def _tell_ci(found: RagResult, judged: list[Verdict], given: dict[str, Any]) -> 
         table = rows_text(values, "markdown", notes=remarks(found))
         append_summary(given["summary"], "semrecall rag", [gates, table])
     annotate(cases)
-
-
-def _command_line() -> str:
-    import shlex
-    import sys
-
-    return shlex.join(["semrecall", *sys.argv[1:]])

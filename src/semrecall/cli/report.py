@@ -9,8 +9,8 @@ import click
 from semrecall.cli.columns import LABELS, judgments_in, path_and_column
 from semrecall.cli.hints import hints_for
 from semrecall.cli.inputs import FILE, evaluated, input_options, vectors_of
-from semrecall.cli.outputs import OutputPath, WritingCommand
-from semrecall.cli.waterfall import stage_cut, stage_runs
+from semrecall.cli.outputs import OutputPath, WritingCommand, command_line
+from semrecall.cli.waterfall import stage_cut, stage_options, stage_runs
 
 if TYPE_CHECKING:
     from semrecall.agreement import Agreement
@@ -37,12 +37,7 @@ OUTPUT = "semrecall-report.html"
     "--stage", "stages", multiple=True, metavar="NAME=FILE",
     help="Results of a stage after the index, in order: rerank=b.parquet; may be repeated.",
 )  # fmt: skip
-@click.option("--context", type=FILE, help="What the generator read, as a run; after --stage.")
-@click.option("--answer", type=FILE, help="What the answer used or cited, as a run; the last.")
-@click.option(
-    "--cut", "cuts", multiple=True, metavar="STAGE=N",
-    help="Only the first N results of a stage count, e.g. context=5.",
-)  # fmt: skip
+@stage_options("--stage")
 @click.option(
     "--sweep", type=FILE, help="Settings and their cost, from semrecall sweep --format json."
 )
@@ -106,9 +101,6 @@ def _usual(given: dict[str, Any]) -> dict[str, Any]:
 
 def _later_parts(given: dict[str, Any]) -> dict[str, Any]:
     """What the page takes beside the result: texts, a sweep, the files and the command."""
-    import shlex
-    import sys
-
     from semrecall.cli.sources import given_as
     from semrecall.formats import read_texts
     from semrecall.tuning.saved_sweep import read_sweep
@@ -126,7 +118,7 @@ def _later_parts(given: dict[str, Any]) -> dict[str, Any]:
         "document_texts": read_texts(given["corpus"]) if given["corpus"] else None,
         "sweep": read_sweep(given["sweep"]) if given["sweep"] else None,
         "sources": sources,
-        "command": shlex.join(["semrecall", *sys.argv[1:]]),
+        "command": command_line(),
         "title": given["title"],
     }
 

@@ -9,7 +9,7 @@ import click
 from semrecall.cli.ci import ci_options
 from semrecall.cli.corrected import correct_options, corrections, show_corrections
 from semrecall.cli.inputs import FILE, evaluated, input_options
-from semrecall.cli.outputs import OutputPath, WritingCommand
+from semrecall.cli.outputs import OutputPath, WritingCommand, command_line
 from semrecall.cli.tables import format_option
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     if given["format"] in ("table", "markdown"):
         show_corrections(corrected, given["format"])
     if given["html"]:
-        result.to_html(given["html"], command=_command_line())
+        result.to_html(given["html"], command=command_line())
         click.echo(f"wrote {given['html']}", err=True)
     for line in failed:
         click.echo(f"failed: {line}", err=True)
@@ -159,10 +159,3 @@ def _show(
         several = len(result.runs) > 1 or format == "csv"
         titles = document.titles(with_run=several, with_group=bool(result.slices))
         print_rows(rows, format, titles=titles, notes=notes)
-
-
-def _command_line() -> str:
-    import shlex
-    import sys
-
-    return shlex.join(["semrecall", *sys.argv[1:]])

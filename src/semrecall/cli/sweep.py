@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from semrecall.cli.outputs import OutputPath, WritingCommand
+from semrecall.cli.outputs import OutputPath, WritingCommand, command_line
 from semrecall.cli.sources import FILE
 from semrecall.cli.tables import format_option
-from semrecall.cli.tune import command_line, inputs_of, progress, ranges, system_options
+from semrecall.cli.tune import inputs_of, progress, ranges, system_options
 
 if TYPE_CHECKING:
     from semrecall.tuning import Sweep

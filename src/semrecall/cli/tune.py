@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from semrecall.cli.embedding import queries_given, set_options
-from semrecall.cli.outputs import OutputPath, WritingCommand
+from semrecall.cli.outputs import OutputPath, WritingCommand, command_line
 from semrecall.cli.sources import BASE, FILE
 from semrecall.cli.tables import format_option
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "command",
-    "command_line",
     "inputs_of",
     "progress",
     "ranges",
@@ -248,14 +247,6 @@ def ranges(texts: Sequence[str], option: str) -> dict[str, Any]:
             raise InputError(f"{option} {name} is given twice")
         found[name] = values
     return found
-
-
-def command_line() -> str:
-    """How this was called."""
-    import shlex
-    import sys
-
-    return shlex.join(["semrecall", *sys.argv[1:]])
 
 
 def progress() -> Callable[[str], None] | None:

@@ -2,50 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from semrecall.cli.hints import hints_for
-from semrecall.cli.outputs import OutputPath, WritingCommand
+from semrecall.cli.outputs import OutputPath, WritingCommand, command_line
+from semrecall.cli.sources import FILE
 from semrecall.cli.tables import format_option
 
 if TYPE_CHECKING:
     from semrecall.waterfall import Waterfall
 
-__all__ = ["command", "stage_cut", "stage_runs"]
+__all__ = ["command", "stage_cut", "stage_options", "stage_runs"]
 
-_FILE = click.Path(exists=True)
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def stage_options(after: str) -> Callable[[Command], Command]:
+    """Decorator: the stages that come last, after those of the option `after`, and their cuts."""
+    options = (
+        click.option(
+            "--context", type=FILE, help=f"What the generator read, as a run; after {after}."
+        ),
+        click.option(
+            "--answer", type=FILE, help="What the answer used or cited, as a run; the last."
+        ),
+        click.option(
+            "--cut", "cuts", multiple=True, metavar="STAGE=N",
+            help="Only the first N results of a stage count, e.g. context=5.",
+        ),
+    )  # fmt: skip
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 @click.command("waterfall", cls=WritingCommand)
 @click.option(
-    "--judgments", type=_FILE, required=True,
+    "--judgments", type=FILE, required=True,
     help="Which documents are relevant: qrels, labels of people or LLMs.",
 )  # fmt: skip
-@click.option("--truth", type=_FILE, help="The exact neighbours: what the model itself can find.")
-@click.option("--codes", type=_FILE, help="Exact search over the codes of a quantised index.")
+@click.option("--truth", type=FILE, help="The exact neighbours: what the model itself can find.")
+@click.option("--codes", type=FILE, help="Exact search over the codes of a quantised index.")
 @click.option(
     "--run", "runs", multiple=True, metavar="[NAME=]FILE",
     help="Results of a stage, in order: index=a.parquet, rerank=b.parquet; may be repeated.",
 )  # fmt: skip
-@click.option("--context", type=_FILE, help="What the generator read, as a run; after --run.")
-@click.option("--answer", type=_FILE, help="What the answer used or cited, as a run; the last.")
+@stage_options("--run")
 @click.option(
     "-k", type=click.IntRange(min=1),
     help="Results of truth, codes and the first run that count; the truth's depth if absent.",
 )  # fmt: skip
-@click.option(
-    "--cut", "cuts", multiple=True, metavar="STAGE=N",
-    help="Only the first N results of a stage count, e.g. context=5.",
-)  # fmt: skip
 @click.option("--rel", type=float, default=1.0, show_default=True, help="Relevant from this grade.")
-@click.option("--queries", type=_FILE, help="Texts of the queries: JSON lines of id and text.")
-@click.option("--corpus", type=_FILE, help="Texts of the documents, likewise.")
+@click.option("--queries", type=FILE, help="Texts of the queries: JSON lines of id and text.")
+@click.option("--corpus", type=FILE, help="Texts of the documents, likewise.")
 @click.option("--by", multiple=True, metavar="COLUMN", help="Slice by a column of the queries.")
 @click.option(
-    "--columns", type=_FILE,
+    "--columns", type=FILE,
     help="File with query_id and columns to slice by.  [default: --queries]",
 )  # fmt: skip
 @click.option("--grade", metavar="COLUMN", help="Column of the grades, or a judge of a ledger.")
@@ -82,10 +101,7 @@ def command(format: str, html: str | None, **given: Any) -> None:  # noqa: A002
     found = _made(given)
     _show(found, format, given["behind"], given["per_query"])
     if html:
-        import shlex
-        import sys
-
-        found.to_html(html, command=shlex.join(["semrecall", *sys.argv[1:]]))
+        found.to_html(html, command=command_line())
         click.echo(f"wrote {html}", err=True)
 
 

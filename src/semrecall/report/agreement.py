@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from semrecall.agreement.table import interval_text, labelled, meaning, opening, p_text, remarks
-from semrecall.formats import writing
-from semrecall.report.parts import figure, heading, page, table
+from semrecall.report.parts import figure, heading, making, page, save_page, table
 from semrecall.text import number, one_line, plural, share
 
 if TYPE_CHECKING:
@@ -34,8 +33,7 @@ def write_html(
     sentence.
     """
     made = agreement_page(found, command=command, title=title)
-    with writing(path) as target:
-        Path(target).write_text(made, encoding="utf-8")
+    save_page(path, made)
 
 
 def agreement_page(
@@ -44,7 +42,7 @@ def agreement_page(
     """The page that `write_html` writes; the same agreement gives the same text."""
     answer = title or headline(found)
     parts = [f"<h1>{escape(answer)}</h1>", f'<p class="quiet">{escape(opening(found))}</p>']
-    return page(answer, [*parts, *agreement_parts(found), _making(found, command)])
+    return page(answer, [*parts, *agreement_parts(found), making(command, [_intervals(found)])])
 
 
 def agreement_parts(found: Agreement) -> list[str]:
@@ -335,23 +333,6 @@ def _orders(found: Agreement) -> str:
     return f"<h3>Order of the runs</h3>{table(heads, rows, names=2)}"
 
 
-def _making(found: Agreement, command: str | None) -> str:
-    from importlib.metadata import version
-
-    sampling = found.sampling
-    facts = [
-        ("version", f"semrecall {version('semrecall')}"),
-        (
-            "intervals",
-            f"{sampling.confidence * 100:.4g}%, bootstrap over queries, {sampling.resamples:,} "
-            f"resamples, seed {sampling.seed}",
-        ),
-    ]
-    facts += [("command", command)] if command else []
-    items = "".join(f"<dt>{name}</dt><dd>{escape(value)}</dd>" for name, value in facts)
-    return f"<h2>How this was made</h2><dl>{items}</dl>"
-
-
 # -- marks ----------------------------------------------------------------------------------------
 
 
@@ -416,3 +397,11 @@ def _scrolling(head: str, lines: Sequence[str]) -> str:
 
 def _signed(value: Estimate) -> str:
     return "-" if math.isnan(value.value) else f"{value.value * 100:+.1f} points"
+
+
+def _intervals(found: Agreement) -> tuple[str, str]:
+    sampling = found.sampling
+    return "intervals", (
+        f"{sampling.confidence * 100:.4g}%, bootstrap over queries, {sampling.resamples:,} "
+        f"resamples, seed {sampling.seed}"
+    )

@@ -17,7 +17,6 @@ from semrecall.analysis.text import (
     score_tables,
     tables,
 )
-from semrecall.formats import writing
 from semrecall.report.analysis_charts import (
     correlations,
     cumulative,
@@ -25,7 +24,7 @@ from semrecall.report.analysis_charts import (
     scores_by_group,
 )
 from semrecall.report.charts import histogram
-from semrecall.report.parts import cut, figure, page, table
+from semrecall.report.parts import cut, figure, making, page, save_page, table
 from semrecall.text import number, one_line, plural, share
 
 if TYPE_CHECKING:
@@ -47,8 +46,7 @@ def write_analysis(
     sentence. Needs matplotlib (the extra `report`); raises MissingExtra without it.
     """
     made = analysis_page(analysis, command=command, title=title)
-    with writing(path) as target:
-        Path(target).write_text(made, encoding="utf-8")
+    save_page(path, made)
 
 
 def analysis_page(
@@ -59,7 +57,7 @@ def analysis_page(
     parts = [f"<h1>{escape(answer)}</h1>", f'<p class="quiet">{escape(opening(analysis))}</p>']
     parts += [_remarks(analysis), _counts(analysis), _nearness(analysis)]
     parts += [_table(one) for one in tables(analysis)]
-    parts += [_barren(analysis), _making(command)]
+    parts += [_barren(analysis), making(command)]
     return page(answer, parts)
 
 
@@ -186,12 +184,3 @@ def _near(near: Neighbour) -> str:
     facts = " · ".join([*score, grade_text(near), one_line(str(near.document))])
     text = f'<p dir="auto">{escape(cut(near.text))}</p>' if near.text else ""
     return f'<li><span class="quiet">{escape(facts)}</span>{text}</li>'
-
-
-def _making(command: str | None) -> str:
-    from importlib.metadata import version
-
-    facts = [("version", f"semrecall {version('semrecall')}")]
-    facts += [("command", command)] if command else []
-    items = "".join(f"<dt>{name}</dt><dd>{escape(value)}</dd>" for name, value in facts)
-    return f"<h2>How this was made</h2><dl>{items}</dl>"

@@ -6,12 +6,15 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape, unescape
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
+from semrecall.formats import writing
 from semrecall.text import one_line
 
 __all__ = [
-    "CONTENTS", "by_text", "cut", "figure", "heading", "kind", "page", "style", "table", "under",
+    "CONTENTS", "by_text", "cut", "figure", "heading", "kind", "making", "page", "save_page",
+    "style", "table", "under",
 ]  # fmt: skip
 
 _LONGEST = 240
@@ -33,6 +36,22 @@ def page(title: str, parts: Iterable[str]) -> str:
         f"<title>{escape(title)}</title>\n<style>\n{style()}</style>\n</head>\n"
         f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
     )
+
+
+def save_page(path: str | Path, made: str) -> None:
+    """Write a page; the file is complete or not there."""
+    with writing(path) as target:
+        Path(target).write_text(made, encoding="utf-8")
+
+
+def making(command: str | None, facts: Iterable[tuple[str, str]] = ()) -> str:
+    """The section on how a page was made: the version, further facts, the command line."""
+    from importlib.metadata import version
+
+    known = [("version", f"semrecall {version('semrecall')}"), *facts]
+    known += [("command", command)] if command else []
+    items = "".join(f"<dt>{name}</dt><dd>{escape(value)}</dd>" for name, value in known)
+    return f"<h2>How this was made</h2><dl>{items}</dl>"
 
 
 def style() -> str:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from semrecall.formats import writing
 from semrecall.rag.text import HEADS, cells, headline, remarks
 from semrecall.report.charts import Column, distributions
-from semrecall.report.parts import cut, figure, page, table
+from semrecall.report.parts import cut, figure, making, page, save_page, table
 from semrecall.text import number, plural
 
 if TYPE_CHECKING:
@@ -35,8 +34,7 @@ def write_rag(
     sentence. Needs matplotlib (the extra `report`); raises MissingExtra without it.
     """
     made = rag_page(found, command=command, title=title)
-    with writing(path) as target:
-        Path(target).write_text(made, encoding="utf-8")
+    save_page(path, made)
 
 
 def rag_page(found: RagResult, *, command: str | None = None, title: str | None = None) -> str:
@@ -51,7 +49,7 @@ def rag_page(found: RagResult, *, command: str | None = None, title: str | None 
     items = "".join(f"<li>{escape(line)}</li>" for line in remarks(found))
     parts.append(f"<h3>To know before using these numbers</h3><ul>{items}</ul>")
     parts.append(_questions(found))
-    parts.append(_making(found, command))
+    parts.append(making(command, [("judge", found.judge)] if found.judge else []))
     return page(answer, parts)
 
 
@@ -135,13 +133,3 @@ def _word(value: float | str) -> str:
 
 def _counted(verdicts: Any) -> str:
     return f"{np.count_nonzero(verdicts == 1)} of {len(verdicts)}"
-
-
-def _making(found: RagResult, command: str | None) -> str:
-    from importlib.metadata import version
-
-    facts = [("version", f"semrecall {version('semrecall')}")]
-    facts += [("judge", found.judge)] if found.judge else []
-    facts += [("command", command)] if command else []
-    items = "".join(f"<dt>{name}</dt><dd>{escape(value)}</dd>" for name, value in facts)
-    return f"<h2>How this was made</h2><dl>{items}</dl>"

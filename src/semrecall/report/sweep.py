@@ -6,8 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semrecall.formats import writing
-from semrecall.report.parts import figure, page, table
+from semrecall.report.parts import figure, making, page, save_page, table
 from semrecall.report.tuning_charts import Mark, curves, levels
 from semrecall.text import number, plural, shortened
 from semrecall.tuning.text import cost_number, interval_text
@@ -33,8 +32,7 @@ def write_sweep(
     matplotlib (the extra `report`); raises MissingExtra without it.
     """
     made = sweep_page(sweep, command=command, title=title)
-    with writing(path) as target:
-        Path(target).write_text(made, encoding="utf-8")
+    save_page(path, made)
 
 
 def sweep_page(sweep: Sweep, *, command: str | None = None, title: str | None = None) -> str:
@@ -49,7 +47,7 @@ def sweep_page(sweep: Sweep, *, command: str | None = None, title: str | None = 
         *(_by_group(sweep, column) for column in sweep.slices),
         _table(sweep, None),
         *(_table(sweep, column) for column in sweep.slices),
-        _making(command),
+        making(command),
     ]
     return page(answer, parts)
 
@@ -160,12 +158,3 @@ def _table(sweep: Sweep | SavedSweep, column: str | None) -> str:
         lines.append([*line, cost_number(row.cost.mean)])
     title = f"Every setting, by {column}" if column else "Every setting"
     return f"<h2>{escape(title)}</h2>{table(heads, lines, names=3 if column else 2)}"
-
-
-def _making(command: str | None) -> str:
-    from importlib.metadata import version
-
-    known = [("version", f"semrecall {version('semrecall')}")]
-    known += [("command", command)] if command else []
-    items = "".join(f"<dt>{name}</dt><dd>{escape(value)}</dd>" for name, value in known)
-    return f"<h2>How this was made</h2><dl>{items}</dl>"

@@ -7,8 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semrecall.formats import writing
-from semrecall.report.parts import figure, page, table
+from semrecall.report.parts import figure, making, page, save_page, table
 from semrecall.report.tuning_charts import Mark, front
 from semrecall.text import number, plural
 from semrecall.tuning.text import (
@@ -37,8 +36,7 @@ def write_tuning(tuning: Tuning, path: str | Path, *, command: str | None = None
     raises MissingExtra without it.
     """
     made = tuning_page(tuning, command=command)
-    with writing(path) as target:
-        Path(target).write_text(made, encoding="utf-8")
+    save_page(path, made)
 
 
 def tuning_page(tuning: Tuning, *, command: str | None = None) -> str:
@@ -46,7 +44,7 @@ def tuning_page(tuning: Tuning, *, command: str | None = None) -> str:
     answer = headline(tuning)
     title = f"{answer[:1].upper()}{answer[1:]}."
     parts = [f"<h1>{escape(title)}</h1>", _facts(tuning), _snippet(tuning), _remarks(tuning)]
-    parts += [_front(tuning), *_savings(tuning), _tried(tuning), _making(command)]
+    parts += [_front(tuning), *_savings(tuning), _tried(tuning), making(command)]
     return page(title, parts)
 
 
@@ -136,12 +134,3 @@ def _tried(tuning: Tuning) -> str:
         f"<h2>What was tried</h2><details><summary>{plural(len(tuning.trials), 'setting')}, in the "
         f"order tried</summary>{table(heads, rows)}{more}</details>"
     )
-
-
-def _making(command: str | None) -> str:
-    from importlib.metadata import version
-
-    known = [("version", f"semrecall {version('semrecall')}")]
-    known += [("command", command)] if command else []
-    items = "".join(f"<dt>{name}</dt><dd>{escape(value)}</dd>" for name, value in known)
-    return f"<h2>How this was made</h2><dl>{items}</dl>"

@@ -7,9 +7,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semrecall.formats import writing
 from semrecall.report.charts import GRID, INK, MUTED, SERIES, canvas, chart, svg
-from semrecall.report.parts import cut, figure, page, table
+from semrecall.report.parts import cut, figure, making, page, save_page, table
 from semrecall.report.summary import GROUPS
 from semrecall.text import one_line, plural, share, shortened
 from semrecall.waterfall import EXACT
@@ -36,8 +35,7 @@ def write_waterfall(
     sentence. Needs matplotlib (the extra `report`); raises MissingExtra without it.
     """
     made = waterfall_page(found, command=command, title=title)
-    with writing(path) as target:
-        Path(target).write_text(made, encoding="utf-8")
+    save_page(path, made)
 
 
 def waterfall_page(
@@ -47,7 +45,7 @@ def waterfall_page(
     answer = title or f"{headline(found)}."
     parts = [f"<h1>{escape(answer)}</h1>", f'<p class="quiet">{escape(opening(found))}</p>']
     parts += waterfall_parts(found)
-    parts += [_making(command)]
+    parts += [making(command)]
     return page(answer, parts)
 
 
@@ -179,12 +177,3 @@ def _query(lost: LostQuery, stages: Sequence[str]) -> str:
         f'<details><summary><span dir="auto">{escape(title)}</span> '
         f'<span class="figures">{facts}</span></summary><ul>{"".join(items)}{rest}</ul></details>'
     )
-
-
-def _making(command: str | None) -> str:
-    from importlib.metadata import version
-
-    facts = [("version", f"semrecall {version('semrecall')}")]
-    facts += [("command", command)] if command else []
-    items = "".join(f"<dt>{name}</dt><dd>{escape(value)}</dd>" for name, value in facts)
-    return f"<h2>How this was made</h2><dl>{items}</dl>"
