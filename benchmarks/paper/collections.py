@@ -15,7 +15,7 @@ import semrecall as sr
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Collection:
     """One collection under one judge.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,28 +36,20 @@ def mean(result: sr.Result, name: str) -> str:
     return f"{result.mean(name):.3f} ({low:.3f} to {high:.3f})"
 
 
-@lru_cache(maxsize=32)
-def built(collection: str, factory: str, made: Any) -> Any:
-    """An index over a collection, built once."""
-    return sr.open_system(f"faiss?factory={factory}").build(made.value.base, space="ip")
-
-
-class _Of:
-    """Makes a collection a key by its name."""
-
-    def __init__(self, value: Collection) -> None:
-        self.value = value
-
-    def __hash__(self) -> int:
-        return hash(self.value.name)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Of) and other.value.name == self.value.name
-
-
+@cache
 def index(collection: Collection, factory: str) -> Any:
     """An index over a collection, built once."""
-    return built(collection.name, factory, _Of(collection))
+    return sr.open_system(f"faiss?factory={factory}").build(collection.base, space="ip")
+
+
+@cache
+def lossy(collection: Collection) -> sr.Run:
+    """What its IVF index finds at a setting that loses something."""
+    system = index(collection, collection.factory)
+    run, _ = sr.search(
+        system, collection.queries, collection.k, repeats=1, latency_queries=0, nprobe=2
+    )
+    return run
 
 
 def overview(found: Sequence[Collection]) -> Iterator[str]:
@@ -139,8 +131,7 @@ def groups(found: Sequence[Collection], folder: Path) -> Iterator[str]:
     """The three recalls by number of semantic neighbours, at a setting that loses something."""
     rows, parts = [], []
     for c in found:
-        run, _ = sr.search(index(c, c.factory), c.queries, c.k, repeats=1, latency_queries=0,
-                           nprobe=2)  # fmt: skip
+        run = lossy(c)
         result = c.evaluate(run, by="sn")
         part = result.slices["sn"]
         drawn = {}
@@ -249,8 +240,7 @@ def tolerances(found: Sequence[Collection], folder: Path) -> Iterator[str]:
     """Mean tolerant recall over x, the proxy, and where it meets semantic recall."""
     rows, drawn = [], []
     for c in found:
-        run, _ = sr.search(index(c, c.factory), c.queries, c.k, repeats=1, latency_queries=0,
-                           nprobe=2)  # fmt: skip
+        run = lossy(c)
         run = sr.rescore(run, c.base, c.queries, "ip")
         report = sr.tolerance(c.truth, c.k, run=run, judgments=_relevant(c), base=c.base,
                               queries=c.queries)  # fmt: skip
@@ -311,8 +301,7 @@ def precision(found: Sequence[Collection]) -> Iterator[str]:
     for c in found:
         rel = "" if c.rel == 1 else f"(rel={c.rel})"
         name = f"srprec{rel}@{c.k}"
-        run, _ = sr.search(index(c, c.factory), c.queries, c.k, repeats=1, latency_queries=0,
-                           nprobe=2)  # fmt: skip
+        run = lossy(c)
         exact, found_by = c.evaluate(c.truth, [name]), c.evaluate(run, [name])
         rows.append([c.name, mean(exact, name), mean(found_by, name)])
     yield from table(["collection", "exact search", "the index at nprobe 2"], rows)
