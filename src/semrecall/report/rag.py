@@ -46,7 +46,8 @@ def rag_page(found: RagResult, *, command: str | None = None, title: str | None 
     for column in found.slices:
         rows = [(row.group, *cells([row])[0]) for row in found.rows(column)]
         parts.append(f"<h2>By {escape(column)}</h2>{table((column, *HEADS), rows, names=2)}")
-    items = "".join(f"<li>{escape(line)}</li>" for line in remarks(found))
+    lines = (line.removeprefix("note: ") for line in remarks(found))
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
     parts.append(f"<h3>To know before using these numbers</h3><ul>{items}</ul>")
     parts.append(_questions(found))
     parts.append(making(command, [("judge", found.judge)] if found.judge else []))
