@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import signal
 import sys
 import warnings
 from collections.abc import Callable
@@ -377,6 +378,28 @@ def test_a_compiler_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     compiled.cache_clear()
     with pytest.warns(SemrecallWarning, match="which numba did not make: No conversion$"):
         assert compiled() is None
+    compiled.cache_clear()
+
+
+@pytest.mark.parametrize("ends", [None, ImportError()])
+def test_an_interrupt_waits_until_the_loops_are_loaded(
+    monkeypatch: pytest.MonkeyPatch, ends: Exception | None
+) -> None:
+    reached = []
+
+    def interrupted(name: str) -> ModuleType:
+        signal.raise_signal(signal.SIGINT)
+        reached.append(name)
+        if ends is not None:
+            raise ends
+        return ModuleType(name)
+
+    monkeypatch.setattr("semrecall.exact.compiled.import_module", interrupted)
+    compiled.cache_clear()
+    with pytest.raises(KeyboardInterrupt):
+        compiled()
+    assert reached == ["semrecall.exact.kernels"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     compiled.cache_clear()
 
 

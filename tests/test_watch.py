@@ -483,6 +483,8 @@ def test_a_table_of_pgvector_that_grows(folder, monkeypatch):
         assert look.aging.gone > 0
         assert look.aging.exact > 0.05
         assert look.aging.rows_now == 319
+        # Commits are not waited for here: what is not written yet would be lost.
+        sql("CHECKPOINT")
         server.stop()
         look = watched.look()
         assert look.error
