@@ -77,14 +77,12 @@ class Contents:
         known = self._known.get(name)
         if known is not None and known[:3] == mark:
             return str(known[3])
-        digest = hashlib.sha256()
         with path.open("rb") as source:
-            while block := source.read(1 << 20):
-                digest.update(block)
+            digest = hashlib.file_digest(source, "sha256").hexdigest()
         if _now_ns(path) - state.st_mtime_ns > _SETTLED_NS:
-            self._known[name] = [*mark, digest.hexdigest()]
+            self._known[name] = [*mark, digest]
             self._fresh = True
-        return digest.hexdigest()
+        return digest
 
 
 def _now_ns(path: Path) -> int:

@@ -1,26 +1,27 @@
-"""How a page was made: versions, seeds, hashes, and the commands to make it again."""
+"""How the page of an evaluation was made: versions, hashes, and commands to make it again."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from html import escape
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from semrecall.report.parts import made_section
 from semrecall.text import one_line
 
 if TYPE_CHECKING:
     from semrecall.evaluate import Result
 
-__all__ = ["making"]
+__all__ = ["result_making"]
 
 #: Larger files are named without a hash: vectors, whose hashes the truth knows.
 _LARGEST = 1 << 28
 
 
-def making(result: Result, command: str | None, sources: Mapping[str, str | Path]) -> str:
+def result_making(result: Result, command: str | None, sources: Mapping[str, str | Path]) -> str:
     """The section of a page."""
     versions = dict(result.versions) | _version_of("matplotlib")
     facts = [
@@ -33,8 +34,7 @@ def making(result: Result, command: str | None, sources: Mapping[str, str | Path
         facts.append(("truth", f"to depth {truth.depth:,}, scores by the {by}"))
         facts += [(f"truth: {key}", _fact(value)) for key, value in truth.identity.items()]
     facts += [(what, _hashed(path)) for what, path in sources.items()]
-    items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts)
-    return f"<h2>How this was made</h2><dl>{items}</dl>{_again(result, command)}"
+    return made_section(facts) + _again(result, command)
 
 
 def _again(result: Result, command: str | None) -> str:
@@ -63,16 +63,9 @@ def _hashed(path: str | Path) -> str:
     size = file.stat().st_size
     if size > _LARGEST:
         return f"{one_line(str(path))}, {size:,} bytes"
-    digest = hashlib.sha256()
-    for block in _blocks(file):
-        digest.update(block)
-    return f"{one_line(str(path))}, sha256 {digest.hexdigest()}"
-
-
-def _blocks(file: Path) -> Iterator[bytes]:
     with file.open("rb") as source:
-        while block := source.read(1 << 20):
-            yield block
+        digest = hashlib.file_digest(source, "sha256").hexdigest()
+    return f"{one_line(str(path))}, sha256 {digest}"
 
 
 def _fact(value: Any) -> str:

@@ -17,7 +17,7 @@ from semrecall.report.agreement import headline as agreement_headline
 from semrecall.report.analysis import scores_parts
 from semrecall.report.drill import Texts, worst_queries
 from semrecall.report.headline import facts, headline
-from semrecall.report.making import making
+from semrecall.report.making import result_making
 from semrecall.report.parts import CONTENTS, by_text, page, save_page, under
 from semrecall.report.pictures import codes_loss, neighbours, values
 from semrecall.report.summary import remarks, slice_table, summary
@@ -103,7 +103,7 @@ def html_report(
         *_agreement(agreement),
         *(slice_table(result, part) for part in result.slices.values()),
         worst_queries(result, texts),
-        making(result, command, sources or {}),
+        result_making(result, command, sources or {}),
     ]
     return page(answer, parts)
 

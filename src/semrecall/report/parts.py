@@ -13,8 +13,8 @@ from semrecall.formats import writing
 from semrecall.text import one_line
 
 __all__ = [
-    "CONTENTS", "by_text", "cut", "figure", "heading", "kind", "making", "page", "save_page",
-    "style", "table", "under",
+    "CONTENTS", "by_text", "cut", "figure", "heading", "kind", "made_section", "making",
+    "page", "save_page", "style", "table", "under",
 ]  # fmt: skip
 
 _LONGEST = 240
@@ -50,7 +50,12 @@ def making(command: str | None, facts: Iterable[tuple[str, str]] = ()) -> str:
 
     known = [("version", f"semrecall {version('semrecall')}"), *facts]
     known += [("command", command)] if command else []
-    items = "".join(f"<dt>{name}</dt><dd>{escape(value)}</dd>" for name, value in known)
+    return made_section(known)
+
+
+def made_section(facts: Iterable[tuple[str, str]]) -> str:
+    """The heading of that section, and the facts under it."""
+    items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts)
     return f"<h2>How this was made</h2><dl>{items}</dl>"
 
 
