@@ -10,14 +10,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 import semrecall as sr
 from semrecall.cli.progress import Meter, bytes_of
-from semrecall.errors import FormatError, InputError, MismatchError, SystemFault
+from semrecall.errors import FormatError, InputError, MismatchError, MissingExtra, SystemFault
 from semrecall.truth import checkpoint, engines, work
 from semrecall.truth.shards import Shards
 
@@ -26,6 +26,8 @@ BASE = RNG.standard_normal((9_000, 16), dtype=np.float32)
 BASE[4_000:4_030], BASE[8_500:8_530], BASE[17], BASE[8_000] = BASE[2], BASE[2], np.nan, 0
 QUERIES = RNG.standard_normal((25, 16), dtype=np.float32)
 PROGRAM = [sys.executable, "-c", "from semrecall.cli import main; main()"]
+
+NEEDS_POSIX = pytest.mark.skipif(os.name == "nt", reason="needs POSIX")
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*base row:semrecall.SemrecallWarning")
 
@@ -44,6 +46,30 @@ def shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def die(_: object) -> None:
     """What a worker that is killed does with its task."""
     os._exit(1)
+
+
+def die_in_an_answer(pipe: Any) -> None:
+    """What a worker does that is killed while it sends a large answer."""
+    pipe.recv(), pipe.recv()
+    os.write(pipe.fileno(), (1 << 20).to_bytes(4, "big") + b"the first bytes")
+    os._exit(1)
+
+
+class Unsendable(Exception):
+    """An error whose copy cannot be made from its message."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(f"{reason} ({status})")
+
+
+class Failing:
+    """A job that fails."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def answer(self, task: work.Task) -> None:
+        raise self.error
 
 
 class Ended(Exception):
@@ -200,8 +226,13 @@ def test_a_worker_that_dies_is_replaced(shards: Path, monkeypatch: pytest.Monkey
     assert multiprocessing.active_children() == []
 
 
-def test_workers_that_die_again_and_again(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "_answer", die)
+@pytest.mark.parametrize(
+    "how", [die, pytest.param(die_in_an_answer, marks=NEEDS_POSIX)], ids=["at once", "in an answer"]
+)
+def test_workers_that_die_again_and_again(
+    shards: Path, monkeypatch: pytest.MonkeyPatch, how: Callable[..., None]
+) -> None:
+    monkeypatch.setattr(engines, "_work", how)
     with pytest.raises(SystemFault, match="died 4 times without finishing a task") as error:
         sr.truth(shards, QUERIES, 10, "ip", engine="processes", workers=1)
     assert "smaller --memory" in (error.value.hint or "")
@@ -213,6 +244,25 @@ def test_a_fault_within_a_worker_is_told_as_here(shards: Path, tmp_path: Path) -
     (tmp_path / "base.fvecs").write_bytes(rows.tobytes())
     with pytest.raises(InputError, match=r"base.fvecs: row 800 has dimension 0, expected 16"):
         sr.truth(tmp_path / "base.fvecs", QUERIES, 3, "l2", engine="processes")
+
+
+@pytest.mark.parametrize("error", [
+    MissingExtra("aiohttp", "remote", "reading s3://b/x.npy"),
+    FormatError("x.npy: is cut short", hint="copy it again"),
+    FileNotFoundError(2, "No such file", "x.npy"),
+])  # fmt: skip
+def test_errors_are_sent_whole(error: Exception) -> None:
+    sent = engines._answer(cast("Any", Failing(error)), work.Task(0, 1))
+    assert type(sent) is type(error)
+    assert str(sent) == str(error)
+    assert "in a worker process:\nTraceback" in sent.__notes__[0]
+
+
+def test_an_error_that_cannot_be_sent_is_told() -> None:
+    sent = engines._answer(cast("Any", Failing(Unsendable(503, "slow down"))), work.Task(0, 1))
+    assert isinstance(sent, SystemFault)
+    assert str(sent) == "Unsendable: slow down (503)"
+    assert "raise self.error" in sent.__notes__[0]
 
 
 # -- the command --------------------------------------------------------------------------------

@@ -69,6 +69,10 @@ class MissingExtra(SemrecallError):
             f"{needed_for} needs the package {package!r}, which is not installed",
             hint=f'pip install "semrecall[{extra}]"',
         )
+        self._given = (package, extra, needed_for)
+
+    def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str, str]]:
+        return type(self), self._given
 
 
 class SystemFault(SemrecallError):

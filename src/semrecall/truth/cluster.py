@@ -98,7 +98,6 @@ def _scan(job: Job, task: Task) -> Answer:
     try:
         return job.answer(task)
     except MissingExtra as error:
-        # That one does not survive being sent.
         raise InputError(error.message, hint=f"on every node: {error.hint}") from None
 
 

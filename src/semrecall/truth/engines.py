@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING
 
 from semrecall.data import Ids
-from semrecall.errors import InputError, MissingExtra, SystemFault
+from semrecall.errors import InputError, SystemFault
 from semrecall.exact.answer import Answer
 from semrecall.exact.search import workers as cores
 from semrecall.truth.work import Job, Tally, Task, missing, tasks_of
@@ -67,7 +67,7 @@ def by_processes(
             before = len(todo)
             try:
                 _round(job, todo, min(count, len(todo)), collect)
-            except BrokenProcessPool:
+            except _Lost:
                 losses = losses + 1 if len(todo) == before else 1
                 if losses > _LOSSES:
                     raise SystemFault(
@@ -108,72 +108,129 @@ def collected(
 
 # -- processes ----------------------------------------------------------------------------------
 
-_job: Job | None = None
 
-
-def _begin(job: Job) -> None:
-    """Make this process a worker: it knows the job, leaves Ctrl-C to its parent, ends with it."""
-    import signal
-
-    global _job
-    _job = job
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
-
-
-def _end_with(sentinel: int) -> None:
-    from multiprocessing.connection import wait as wait_for
-
-    wait_for([sentinel])
-    os._exit(1)
-
-
-def _answer(task: Task) -> Answer:
-    assert _job is not None
-    try:
-        return _job.answer(task)
-    except MissingExtra as error:
-        # That one does not survive being sent.
-        raise InputError(error.message, hint=error.hint) from None
+class _Lost(Exception):
+    """A worker process died."""
 
 
 def _round(
     job: Job, todo: list[Task], count: int, collect: Callable[[list[Answer], list[Task]], Answer]
 ) -> None:
-    """Do tasks until none is left or a worker dies; what is done is taken from the list."""
-    others = {process.pid for process in multiprocessing.active_children()}
-    context = multiprocessing.get_context("spawn")
-    with _ended(others), _one_thread_each():
-        pool = ProcessPoolExecutor(count, context, initializer=_begin, initargs=(job,))
-        waiting = list(todo)
-        running: dict[Future[Answer], Task] = {}
-        while waiting or running:
-            while waiting and len(running) < 2 * count:
-                task = waiting.pop(0)
-                running[pool.submit(_answer, task)] = task
+    """Do tasks until none is left; what is done is taken from the list. _Lost where a worker dies.
+
+    Errors within a worker are raised here, the place in its code as a note.
+    """
+    waiting = iter(list(todo))
+    running: dict[Connection, Task] = {}
+
+    def give(pipe: Connection) -> None:
+        task = next(waiting, None)
+        if task is not None:
+            running[pipe] = task
+            with _lost():
+                pipe.send(task)
+
+    with _one_thread_each(), _workers(count) as pipes:
+        for pipe in pipes:
+            with _lost():
+                pipe.send(job)
+        for pipe in pipes:
+            give(pipe)
+        while running:
             # A short wait at a time leaves room for Ctrl-C on every platform.
-            for future in wait(running, 1.0, FIRST_COMPLETED).done:
-                task = running[future]
-                answer = future.result()
-                del running[future]
+            ready = set(wait(running, 1.0))
+            for pipe in [pipe for pipe in running if pipe in ready]:
+                with _lost():
+                    answer = pipe.recv()
+                if isinstance(answer, Exception):
+                    raise answer
+                task = running.pop(pipe)
+                give(pipe)
                 todo.remove(task)
                 collect([answer], [task])
-        pool.shutdown()
 
 
 @contextmanager
-def _ended(others: set[int | None]) -> Iterator[None]:
-    """Whatever happens, no process that was started meanwhile stays."""
+def _workers(count: int) -> Iterator[list[Connection]]:
+    """The near ends of pipes to so many workers; whatever happens, none of them stays.
+
+    The far end of each is its worker's alone, so one that dies in the middle of an answer ends
+    its pipe. (A pool of the standard library shares one pipe, and would wait for the rest.)
+    """
+    context = multiprocessing.get_context("spawn")
+    with ExitStack() as stack:
+        pipes = []
+        for _ in range(count):
+            near, far = context.Pipe()
+            pipes.append(stack.enter_context(near))
+            with far, _deaf():
+                process = context.Process(target=_work, args=(far,), daemon=True)
+                process.start()
+            stack.callback(process.join, 5.0)
+            stack.callback(process.terminate)
+        yield pipes
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Processes that start meanwhile do not hear Ctrl-C, not even while they are loading."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    from multiprocessing.resource_tracker import ensure_running
+
+    ensure_running()  # starting one later would unblock the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        ours = [p for p in multiprocessing.active_children() if p.pid not in others]
-        for process in ours:
-            process.terminate()
-        for process in ours:
-            process.join(5.0)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _lost() -> Iterator[None]:
+    """_Lost for what a pipe raises whose worker died."""
+    try:
+        yield
+    except (EOFError, OSError):
+        raise _Lost from None
+
+
+def _work(pipe: Connection) -> None:
+    """The life of a worker: answers to the tasks it is sent, until its parent ends it.
+
+    It leaves Ctrl-C to its parent, and ends with it.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+    with suppress(EOFError, OSError):  # of the pipe, where the parent ended first
+        job = pipe.recv()
+        while True:
+            pipe.send(_answer(job, pipe.recv()))
+
+
+def _end_with(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)
+
+
+def _answer(job: Job, task: Task) -> Answer | Exception:
+    """The answer, or what was raised instead, in a form that survives being sent."""
+    import pickle
+    import traceback
+
+    try:
+        return job.answer(task)
+    except Exception as error:
+        where = f"in a worker process:\n{traceback.format_exc()}"
+        try:
+            sent: Exception = pickle.loads(pickle.dumps(error))
+        except Exception:
+            sent = SystemFault(f"{type(error).__name__}: {error}")
+        sent.add_note(where)
+        return sent
 
 
 @contextmanager
