@@ -251,8 +251,8 @@ def test_truth_reads_the_base_from_the_database(
     assert "did you mean docs?" in err
 
 
+@pytest.mark.usefixtures("duckdb")
 def test_a_table_of_the_usual_name_is_left_alone_where_none_is_named(tmp_path: Path) -> None:
-    pytest.importorskip("duckdb")
     spec = f"duckdb://{tmp_path / 'own.db'}"
     open_system(spec).build(BASE, "l2").close()
     with pytest.raises(InputError, match="the table 'docs' exists"):
@@ -262,6 +262,7 @@ def test_a_table_of_the_usual_name_is_left_alone_where_none_is_named(tmp_path: P
     again.close()
 
 
+@pytest.mark.usefixtures("duckdb")
 def test_a_full_disk_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
     spec = f"duckdb://{tmp_path / 'docs.duckdb'}?table=docs"
     with little_room(), pytest.raises(SemrecallError, match="Could not write") as error:

@@ -365,7 +365,7 @@ def test_at_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     def shell(*words: str, code: int = 0) -> str:
         done = CliRunner().invoke(cli, ["truth", *words], catch_exceptions=True)
         assert done.exit_code == code or isinstance(done.exception, sr.SemrecallError | OSError)
-        return done.stderr if done.exception is None else str(done.exception)
+        return done.output if done.exception is None else str(done.exception)
 
     old = ("old.npy", "queries.npy", "-k", "5", "--space", "ip", "--base-ids", "old.txt")
     new = ("new.npy", "queries.npy", "-k", "5", "--space", "ip", "--base-ids", "new.txt")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from semrecall.errors import InputError
+from semrecall.formats.parquet import number_type
 from semrecall.formats.predicates import And, Has, In, Not, Null, Or, Parameter, Predicate, Test
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ def _whole(operator: str, value: Any) -> tuple[str, Any]:
 
 
 def _fits(value: int, kind: Any) -> bool:
-    limits = np.iinfo(kind.to_pandas_dtype())
+    limits = np.iinfo(number_type(kind))
     return bool(limits.min <= value <= limits.max)
 
 

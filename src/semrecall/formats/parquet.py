@@ -28,6 +28,7 @@ __all__ = [
     "column_matrix",
     "id_column",
     "noun_in",
+    "number_type",
     "read_cost",
     "read_judgments",
     "read_run",
@@ -160,7 +161,15 @@ def _no_rows(path: Path, column: str) -> NDArray[Any]:
     kind = open_parquet(path).schema_arrow.field(column).type
     if not pa.types.is_fixed_size_list(kind):
         raise fault(path, "holds no vectors")
-    return np.empty((0, kind.list_size), kind.value_type.to_pandas_dtype())
+    return np.empty((0, kind.list_size), number_type(kind.value_type))
+
+
+def number_type(kind: Any) -> np.dtype[Any]:
+    """The numpy type of an arrow one; its own answer to this needs pandas."""
+    import pyarrow as pa
+
+    found: np.dtype[Any] = pa.array([], kind).to_numpy(zero_copy_only=False).dtype
+    return found
 
 
 def column_matrix(path: Path, column: Any, name: str, start: int) -> NDArray[Any]:

@@ -18,7 +18,7 @@ from semrecall.data.ids import ids as as_ids
 from semrecall.errors import FormatError, InputError
 from semrecall.formats.files import fault, recognised
 from semrecall.formats.matrix import headers_of
-from semrecall.formats.parquet import column_matrix, id_column, vector_column
+from semrecall.formats.parquet import column_matrix, id_column, number_type, vector_column
 from semrecall.formats.remote import Source, source
 from semrecall.formats.table import format_by_name, format_for
 from semrecall.registry import import_extra
@@ -373,7 +373,7 @@ def _parquet(file: Source, dataset: str | None) -> Shard:
         kind = opened.schema_arrow.field(column).type
         groups = [facts.row_group(i).num_rows for i in range(facts.num_row_groups)]
         if hasattr(kind, "list_size"):
-            first = np.empty((0, kind.list_size), kind.value_type.to_pandas_dtype())
+            first = np.empty((0, kind.list_size), number_type(kind.value_type))
         else:
             batches = opened.iter_batches(batch_size=1, columns=[column])
             first_batch = next(batches, None)
