@@ -147,15 +147,11 @@ def _of_allowed(allowed: Allowed, base: Rows, queries: Rows) -> Filter:
     which = _which(allowed, queries)
     sets, n = allowed.sets, len(base)
     if allowed.ids is not None and not _same(allowed.ids, base.ids):
-        mine, theirs = unify(base.ids, allowed.ids)
-        at = codes_in(mine, theirs)
-        if bool((at < 0).any()):
-            lacking = int(np.argmax(at < 0))
-            raise MismatchError(
-                f"{int((at < 0).sum()):,} of {n:,} rows of the base are not among those that the "
-                f"filter knows, the first is {base.ids[lacking]!r}",
-                hint="the columns must have the ids of the base",
-            )
+        at = _places(
+            base.ids, allowed.ids,
+            "rows of the base are not among those that the filter knows",
+            hint="the columns must have the ids of the base",
+        )  # fmt: skip
         sets = tuple(rows.taken(at) for rows in sets)
     for rows in sets:
         if rows.n != n:
@@ -172,16 +168,20 @@ def _which(allowed: Allowed, queries: Rows) -> NDArray[np.int64]:
                 f"the filters are of {len(allowed.which):,} queries, there are {len(queries):,}"
             )
         return allowed.which
-    mine, theirs = unify(queries.ids, allowed.queries)
-    at = codes_in(mine, theirs)
+    hint = "give every query one; null filters nothing"
+    return allowed.which[_places(queries.ids, allowed.queries, "queries have no filter", hint=hint)]
+
+
+def _places(wanted: Ids, known: Ids, lacking: str, *, hint: str) -> NDArray[np.int64]:
+    """The place of each id among those known (n,); MismatchError says which one has none."""
+    at = codes_in(*unify(wanted, known))
     if bool((at < 0).any()):
-        lacking = int(np.argmax(at < 0))
         raise MismatchError(
-            f"{int((at < 0).sum()):,} of {len(queries):,} queries have no filter, the first is "
-            f"{queries.ids[lacking]!r}",
-            hint="give every query one; null filters nothing",
+            f"{int((at < 0).sum()):,} of {len(wanted):,} {lacking}, the first is "
+            f"{wanted[int(np.argmax(at < 0))]!r}",
+            hint=hint,
         )
-    return allowed.which[at]
+    return at
 
 
 def _same(left: Ids, right: Ids) -> bool:

@@ -198,22 +198,13 @@ def _noise_sensitivity(case: Case, context: str = "relevant") -> Value:
 
 
 def _citation_recall(case: Case) -> Value:
-    if not case.has_answer:
-        return NO_ANSWER
-    if "cited" in case.faults:
-        return case.faults["cited"]
-    if not _cites(case):
-        return NO_CITATION
-    return _ratio(case.cited_support, case, "cited_support", NO_STATEMENT)
+    return _no_citation(case) or _ratio(case.cited_support, case, "cited_support", NO_STATEMENT)
 
 
 def _citation_precision(case: Case) -> Value:
-    if not case.has_answer:
-        return NO_ANSWER
-    if "cited" in case.faults:
-        return case.faults["cited"]
-    if not _cites(case):
-        return NO_CITATION
+    why_not = _no_citation(case)
+    if why_not:
+        return why_not
     if case.cited_by is None:
         return case.faults.get("cited_by", MISSING)
     verdicts = case.cited_by[case.cited]
@@ -221,8 +212,14 @@ def _citation_precision(case: Case) -> Value:
     return gap or float(np.count_nonzero(verdicts)) / (verdicts.size + case.lost)
 
 
-def _cites(case: Case) -> bool:
-    return case.cited is not None and bool(case.cited.any() or case.lost)
+def _no_citation(case: Case) -> str:
+    """Why there is no citation to score; empty where there is one."""
+    if not case.has_answer:
+        return NO_ANSWER
+    if "cited" in case.faults:
+        return case.faults["cited"]
+    cites = case.cited is not None and bool(case.cited.any() or case.lost)
+    return "" if cites else NO_CITATION
 
 
 @measure("faithfulness", needs=["verdicts"], layer="answer", undefined=_why(_faithfulness))
