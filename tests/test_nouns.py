@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semrecall.data import Cost, Ids, Judgments, Run, Scores, Vectors
+from semrecall.data import Cost, Ids, Judgments, Pairs, Run, Scores, Vectors
 from semrecall.data import rows as data_rows
 from semrecall.data import run as data_run
 from semrecall.data.ids import codes_in, concatenate, ids, unify
@@ -297,6 +297,14 @@ def test_order_may_be_stated() -> None:
 def test_a_score_that_is_no_number_is_named() -> None:
     with pytest.raises(InputError, match="query 'q', document 'b' has the score 'x'"):
         Run.from_dict({"q": {"a": 1.0, "b": "x"}})
+
+
+@pytest.mark.parametrize("which", [[], (), np.empty(0), slice(0, 0), [False] * 3])
+def test_nothing_is_selected_by_nothing(which: Any) -> None:
+    run = Run.from_dict({q: {"x": 1.0} for q in "abc"}).select(which)
+    assert (len(run), len(run.documents), run.offsets.tolist()) == (0, 0, [0])
+    assert len(Judgments.from_dict({q: {"x": 1} for q in "abc"}).select(which)) == 0
+    assert len(Pairs(ids(list("abc")), ids(list("xyz"))).select(which)) == 0
 
 
 @pytest.mark.parametrize("library", ["arrow", "pandas", "polars"])

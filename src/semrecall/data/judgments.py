@@ -13,6 +13,7 @@ import numpy as np
 
 from semrecall.data.frames import columns_of, pick_column, to_library
 from semrecall.data.ids import Ids, ids, ids_of_rows
+from semrecall.data.rows import picked
 from semrecall.data.run import DOC_COLUMNS, QUERY_COLUMNS, _numbers
 from semrecall.errors import InputError, SemrecallWarning
 
@@ -178,8 +179,8 @@ class Judgments:
         return replace(self, **changes)
 
     def select(self, keep: Any) -> Judgments:
-        """Some of the judgments, by position or mask."""
-        chosen = np.arange(len(self))[np.asarray(keep)]
+        """Some of the judgments, by position, mask or slice."""
+        chosen = picked(len(self), keep)
         return self.replace(
             queries=self.queries[chosen],
             documents=self.documents[chosen],

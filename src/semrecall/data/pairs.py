@@ -11,6 +11,7 @@ import numpy as np
 
 from semrecall.data.ids import Ids, ids
 from semrecall.data.judgments import Judgments
+from semrecall.data.rows import picked
 from semrecall.data.run import Run
 from semrecall.errors import InputError
 
@@ -115,7 +116,7 @@ class Pairs:
 
     def select(self, keep: Any) -> Pairs:
         """Some of the pairs, by position, mask or slice."""
-        chosen = np.arange(len(self))[keep if isinstance(keep, slice) else np.asarray(keep)]
+        chosen = picked(len(self), keep)
         return Pairs(
             self.queries[chosen],
             self.documents[chosen],

@@ -11,10 +11,19 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Rows", "pad", "repeated", "repeated_in_rows", "row_numbers"]
+__all__ = ["Rows", "pad", "picked", "repeated", "repeated_in_rows", "row_numbers"]
 
 #: So many entries are looked at in one go, to stay in the processor's cache.
 _BLOCK = 1 << 16
+
+
+def picked(n: int, which: Any) -> NDArray[np.int64]:
+    """The places (m,) out of n that a slice, a mask or positions name; none for an empty list."""
+    if not isinstance(which, slice):
+        which = np.asarray(which)
+        which = which.astype(np.int64) if which.size == 0 else which
+    places: NDArray[np.int64] = np.arange(n, dtype=np.int64)[which]
+    return places
 
 
 class Rows(Sequence[Any]):

@@ -13,7 +13,7 @@ import numpy as np
 
 from semrecall.data.frames import columns_of, pick_column, to_library
 from semrecall.data.ids import Ids, codes_in, ids, ids_of_rows, numbered_rows, unify
-from semrecall.data.rows import Rows, row_numbers
+from semrecall.data.rows import Rows, picked, row_numbers
 from semrecall.errors import InputError
 from semrecall.space import Space, space
 
@@ -322,8 +322,8 @@ class Run:
         return copy.known_distinct() if same else copy
 
     def select(self, rows: Any) -> Run:
-        """The run of some queries, by row number or mask, in the order given."""
-        chosen = np.arange(len(self))[np.asarray(rows)]
+        """The run of some queries, by row number, mask or slice, in the order given."""
+        chosen = picked(len(self), rows)
         lengths = np.diff(self.offsets)[chosen]
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         entries = np.repeat(self.offsets[chosen] - offsets[:-1], lengths) + np.arange(offsets[-1])
