@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,15 @@ RNG = np.random.default_rng(11)
 
 
 @pytest.fixture(scope="module")
-def metrics() -> Any:
+def metrics(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import ragas.metrics
-
-        return ragas.metrics
+    with pytest.MonkeyPatch.context() as patch:
+        # It would tell its makers of each measure, and keep a name for this machine at home.
+        patch.setenv("RAGAS_DO_NOT_TRACK", "true")
+        patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("home")))
+        yield ragas.metrics
 
 
 def value(name: str, case: Case) -> float:
