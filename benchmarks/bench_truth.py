@@ -1,7 +1,7 @@
 """How long exact truth takes, beside the bare matrix product and other libraries, in one run.
 
-    python benchmarks/bench_truth.py [--data copies] [--queries 100,1000,8000] [--space ip] [-k 100]
-                                     [--rounds 5] [--threads 1]
+    python benchmarks/bench_truth.py [--data copies] [--rows 10000] [--queries 100,1000,8000]
+                                     [--space ip] [-k 100] [--rounds 5] [--threads 1]
 
 Data sets:
 
@@ -151,6 +151,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", default="copies", choices=["copies", "docs", "lifted", "noise"])
     parser.add_argument("--queries", default="100,150,250,1000,4000")
+    parser.add_argument("--rows", type=int, default=None, help="so many of the rows only")
     parser.add_argument("--space", default="ip")
     parser.add_argument("-k", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=5)
@@ -163,13 +164,14 @@ def main() -> None:
     compiled()  # once a process, and not what is measured here
     for n_queries in map(int, options.queries.split(",")):
         base, queries = data(n_queries, options.data)
+        base = base[: options.rows]
         shape = f"{len(base):,} x {base.shape[1]:,}, {n_queries:,} queries"
         print(f"{options.data} {shape}, k = {options.k}, {options.space}")
         wall, cpu = medians(tasks_of(base, queries, options), options.rounds)
         for name in wall:
             print(
-                f"  {name:14} wall {wall[name]:7.3f} s ({wall[name] / wall['semrecall']:5.2f})"
-                f"   CPU {cpu[name]:7.3f} s ({cpu[name] / cpu['semrecall']:5.2f})",
+                f"  {name:14} wall {wall[name]:8.4f} s ({wall[name] / wall['semrecall']:5.2f})"
+                f"   CPU {cpu[name]:8.4f} s ({cpu[name] / cpu['semrecall']:5.2f})",
                 flush=True,
             )
 

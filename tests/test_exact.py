@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from semrecall.data import Run, Vectors
 from semrecall.errors import InputError, MismatchError, SemrecallWarning
-from semrecall.exact import rescore, search
+from semrecall.exact import direct, rescore, search
 from semrecall.exact import search as exact_search
 from semrecall.exact.chunk import ChunkPass
+from semrecall.exact.compiled import compiled
 from semrecall.space import ordered_sum, space
 
 SPACES = ("ip", "cosine", "l2")
@@ -48,6 +49,25 @@ def assert_equal(run: Run, expected: list[tuple[Any, Any]]) -> None:
         real = ~np.isnan(run.scores[number])
         assert run.ids[number][real].tolist() == order.tolist()
         assert run.scores[number][real].tolist() == scores.tolist()
+
+
+@pytest.fixture(
+    scope="module", autouse=True, params=["some scores", "all scores", "all scores by loops"]
+)
+def screening(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Small searches take all scores at once; larger ones keep those above a guess."""
+    loops = None
+    if request.param == "all scores by loops":
+        loops = compiled()
+        if loops is None:
+            import numba  # noqa: F401, says what is missing
+
+            pytest.skip("this processor has no products of bytes")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(direct, "loaded", lambda: loops)
+        if request.param == "some scores":
+            patch.setattr(direct, "_BLOCKS", 0)
+        yield
 
 
 def quiet(*args: Any, **options: Any) -> Run:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from semrecall.exact.device import Device
+from semrecall.exact.direct import direct
 from semrecall.exact.filters import Filter
 from semrecall.exact.fused import fused
 from semrecall.exact.pruned import Shortcut
@@ -32,6 +33,7 @@ __all__ = ["ChunkPass", "TooMany"]
 
 _GROUP = 1024  # queries in one product
 _CELLS = 1 << 19  # scores in one product: 2 MiB, which stays in cache
+_CENTRE = 256  # rows whose mean l2 moves to the origin
 _SETTLED = 4096  # pairs settled at a time, about
 
 
@@ -79,11 +81,10 @@ class ChunkPass:
         self.queries = search.usable_queries[tile]
         self.numbers = search.usable[tile]
         self.k = search.k
-        self.sample_rows = self._sample_rows()
-        self.sample = chunk[self.sample_rows]
         centre = None
         if search.space.name == "l2":
-            usable = self.sample[np.isfinite(self.sample).all(axis=1)].astype(np.float64)
+            few = chunk[self.sample_rows[:: -(-len(self.sample_rows) // _CENTRE)]]
+            usable = few[np.isfinite(few).all(axis=1)].astype(np.float64)
             centre = usable.mean(axis=0) if len(usable) else np.zeros(chunk.shape[1])
         self.screen = Screen(search.space, self.queries, centre, dtype)
         self.norm = 0.0
@@ -117,11 +118,16 @@ class ChunkPass:
                 return screened, guess, before
         pruned = None
         if self.search.filter is None and self.screen.dtype == np.float32:
-            compiled = fused(self, len(self.search.usable), self.search.shortcut.threads)
+            threads = self.search.shortcut.threads
+            compiled = fused(self, len(self.search.usable), threads)
             if compiled is not None:
                 found, guess, sure = compiled.run(before)
                 return found, guess, np.maximum(before, sure)
             pruned = self.search.shortcut.over(self, before)
+            every = direct(self, threads) if pruned is None else None
+            if every is not None:
+                found, known = every.run(before)
+                return found, known, known
         guess = np.maximum(before, self._guess(before))
         if pruned is None:
             return self._screen(np.arange(len(self.queries)), guess), guess, before
@@ -140,7 +146,14 @@ class ChunkPass:
         """Tell how far the pass is."""
         self.search.report(self.start, len(self.chunk), self.tile, share)
 
-    def _sample_rows(self) -> NDArray[np.int64]:
+    @cached_property
+    def sample(self) -> NDArray[Any]:
+        """Some rows of the chunk, or all of them where it is small."""
+        return self.chunk[self.sample_rows]
+
+    @cached_property
+    def sample_rows(self) -> NDArray[np.int64]:
+        """Their numbers in the chunk."""
         n = len(self.chunk)
         size = min(n, max(2048, n // 64, 4 * self.k))
         if size == n:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["FusedPass", "fused"]
 
 _VALUES = 1 << 19  # in one block of rows: as float32 and as bytes it stays in cache
-_FEW, _SHORT = 4, 1700  # so few queries, and so many more of one dimension, do not pay
+_FEW, _SHORT = 9, 1700  # so few queries, and so many more of one dimension, do not pay
 _LOADING = 6e10  # products in the time that loading takes
 _done_without = [0.0]  # in this process
 _LEAST = 8

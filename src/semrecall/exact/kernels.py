@@ -17,7 +17,7 @@ from llvmlite import binding, ir
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["LANES", "PAD", "pair_sums", "quantise", "scan"]
+__all__ = ["LANES", "PAD", "pair_sums", "products", "quantise", "scan"]
 
 _FEATURES = binding.get_host_cpu_features()
 _WIDE = all(_FEATURES.get(name, False) for name in ("avx512f", "avx512bw", "avx512vnni"))
@@ -325,6 +325,78 @@ def pair_sums(matrix: Any, rows: Any, others: Any, numbers: Any, squared: Any, s
             _add(terms[:low], terms[width - low : width])
             width -= low
         sums[i] = terms[0]
+
+
+_five = numba.types.UniTuple(_f4, 5)
+
+
+@_compiled(_five(_row, _row, _row, _row, _row), fastmath=_ANY_ORDER)
+def _four(x: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+    """The products of one row with four others and with itself."""
+    zero = np.float32(0)
+    first, second, third, fourth, square = zero, zero, zero, zero, zero
+    for i in range(len(x)):
+        first += a[i] * x[i]
+        second += b[i] * x[i]
+        third += c[i] * x[i]
+        fourth += d[i] * x[i]
+        square += x[i] * x[i]
+    return first, second, third, fourth, square
+
+
+@_compiled(numba.types.UniTuple(_f4, 2)(_row, _row), fastmath=_ANY_ORDER)
+def _one(x: Any, a: Any) -> Any:
+    """The products of one row with another and with itself."""
+    first, square = np.float32(0), np.float32(0)
+    for i in range(len(x)):
+        first += a[i] * x[i]
+        square += x[i] * x[i]
+    return first, square
+
+
+@_compiled(numba.types.void(_row, _row, _array(_f4)))
+def _subtract(x: Any, centre: Any, moved: Any) -> None:
+    for i in range(len(x)):
+        moved[i] = x[i] - centre[i]
+
+
+def _few(moves: bool) -> Any:
+    """Loops for rows that are moved before, or are not."""
+
+    @_compiled(numba.types.void(_rows, _row, _rows, numba.types.Array(_f4, 2, "A"), _array(_f4)))
+    def products(rows: Any, centre: Any, left: Any, scores: Any, squares: Any) -> None:
+        moved = np.empty(len(centre), np.float32)
+        for i in range(len(rows)):
+            x = rows[i]
+            if moves:
+                _subtract(x, centre, moved)
+                x = moved
+            q = 0
+            while q + 4 <= len(left):
+                a, b, c, d, square = _four(x, left[q], left[q + 1], left[q + 2], left[q + 3])
+                scores[q, i], scores[q + 1, i], scores[q + 2, i], scores[q + 3, i] = a, b, c, d
+                squares[i] = square
+                q += 4
+            while q < len(left):
+                scores[q, i], squares[i] = _one(x, left[q])
+                q += 1
+
+    return products
+
+
+_as_they_are, _moved = _few(False), _few(True)
+
+
+def products(rows: Any, centre: Any, left: Any, scores: Any, squares: Any) -> None:
+    """Products of rows (b, d) with few others (m, d), and with themselves, in one pass over them.
+
+    centre (d,): what is taken from each row before, or None. Written are scores (m, b), which may
+    be some of more columns, and squares (b,).
+    """
+    if centre is None:
+        _as_they_are(rows, left[0], left, scores, squares)
+    else:
+        _moved(rows, centre, left, scores, squares)
 
 
 @_compiled(numba.types.void(_array(_f4), _f4))

@@ -46,11 +46,14 @@ class Pass(Protocol):
 
     start: int
     chunk: NDArray[Any]
-    sample: NDArray[Any]
     screen: Screen
     k: int
     norm: float
     most: int
+
+    @property
+    def sample(self) -> NDArray[Any]:
+        """Some rows of the chunk."""
 
     @property
     def sample_block(self) -> Block:

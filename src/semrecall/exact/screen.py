@@ -15,7 +15,7 @@ Accuracy and Stability of Numerical Algorithms, 2002, section 3.1).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -69,7 +69,8 @@ class Screen:
         centre: NDArray[np.float64] | None,
         dtype: np.dtype[Any],
     ) -> None:
-        self.space, self.dtype, self._centre = space, dtype, centre
+        self.space, self.dtype = space, dtype
+        self._centre: NDArray[Any] | None = centre
         exact = np.asarray(queries, dtype=np.float64)
         if centre is None:
             with np.errstate(over="ignore", under="ignore"):
@@ -83,8 +84,8 @@ class Screen:
         else:
             # The centre is rounded first, so that moving is one rounding and no more.
             with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-                self._centre = centre.astype(dtype)
-                moved = (exact - self._centre.astype(np.float64)).astype(dtype)
+                rounded = self._centre = centre.astype(dtype)
+                moved = (exact - rounded.astype(np.float64)).astype(dtype)
                 self._norms = exact_norms(moved)
                 largest = float(np.max(self._norms**2, initial=0.0))
             self._check(largest)
@@ -99,6 +100,11 @@ class Screen:
     def moves(self) -> bool:
         """Whether vectors are moved, and rows have one more entry that is added to the product."""
         return self._centre is not None
+
+    @property
+    def centre(self) -> NDArray[Any] | None:
+        """The point (d,) that l2 moves to the origin, in the type of the screen."""
+        return self._centre
 
     @property
     def lengths(self) -> NDArray[np.float64]:
@@ -118,15 +124,27 @@ class Screen:
             squares = np.vecdot(values, values)
             if self._centre is not None:
                 factor[:, dimension] = squares * self.dtype.type(-0.5)
-        finite = np.isfinite(squares)
-        bad = np.flatnonzero(~finite)
-        if len(bad) and bool(np.isfinite(rows[bad]).all(axis=1).any()):
-            raise OutOfRange
+        block = self.judged(rows, squares)
+        bad = block.unusable[: len(block.unusable) - len(block.zero)]
         if len(bad):
             # Zeros in their place keep the product clean; their scores are thrown away.
             factor = factor.copy()
             factor[bad] = 0
             values = factor[:, :dimension]
+        if self.space.name == "cosine":
+            with np.errstate(divide="ignore", invalid="ignore"):
+                factor = values * (1 / np.sqrt(squares))[:, None]
+        return replace(block, right=factor.T)
+
+    def judged(self, rows: NDArray[Any], squares: NDArray[Any]) -> Block:
+        """What the squared norms (b,) of base rows (b, d) say of them; moved rows, for l2.
+
+        The rows themselves stand for the right factor. Raises OutOfRange.
+        """
+        finite = np.isfinite(squares)
+        bad = np.flatnonzero(~finite)
+        if len(bad) and bool(np.isfinite(rows[bad]).all(axis=1).any()):
+            raise OutOfRange
         largest = float(squares[finite].max(initial=0.0))
         zero = np.empty(0, dtype=np.int64)
         if self.space.name == "cosine":
@@ -135,15 +153,13 @@ class Screen:
             if len(zero) < len(small):
                 raise OutOfRange
             self._check(largest)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                factor = values * (1 / np.sqrt(squares))[:, None]
         elif largest == 0.0:
             # Not all zero, but too small to be squared?
             if bool((rows[finite] != (0.0 if self._centre is None else self._centre)).any()):
                 raise OutOfRange
         else:
             self._check(largest)
-        return Block(factor.T, np.concatenate([bad, zero]), zero, float(np.sqrt(largest)))
+        return Block(rows.T, np.concatenate([bad, zero]), zero, float(np.sqrt(largest)))
 
     def _check(self, largest: float) -> None:
         low, high = _SAFE[self.dtype]
