@@ -9,13 +9,18 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from semrecall import formats
-from semrecall.data import Run, Vectors
+from semrecall.data import Judgments, Run, Vectors
+from semrecall.data.ids import ids
 from semrecall.errors import FormatError, InputError
+from semrecall.formats import read_judgments, write_whole
 from semrecall.formats.table import FORMATS, NOUNS
 
 RUN = Run.from_arrays([[1, 2], [3, 4]])
@@ -271,3 +276,43 @@ def test_importing_formats_loads_nothing_heavy() -> None:
         "sys.exit(any(m in sys.modules for m in ('pyarrow', 'h5py', 'scipy', 'pandas')))"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# -- text that no UTF-8 file can hold --------------------------------------------------------
+
+
+def _broken_column() -> pa.Array:
+    data = pa.py_buffer(b"q1q\xff"), pa.py_buffer(np.array([0, 2, 4], np.int32).tobytes())
+    return pa.Array.from_buffers(pa.string(), 2, [None, data[1], data[0]])
+
+
+@pytest.mark.parametrize("end", ["\\ud83d", "\\uDE00 and more"])
+def test_half_a_character_in_json_is_a_fault_with_its_line(tmp_path: Path, end: str) -> None:
+    whole = '{"query_id": "q\\ud83d\\ude00", "doc_id": "a", "grade": 1}\n'
+    path = tmp_path / "labels.jsonl"
+    path.write_text(whole + whole.replace('"a"', f'"a{end}"'))
+    with pytest.raises(FormatError, match=r"line 2: is no JSON .half a character, .ud"):
+        read_judgments(path)
+    path.write_text(whole)
+    found = read_judgments(path)
+    assert isinstance(found, Judgments)
+    assert found.query_ids.tolist() == ["q\U0001f600"]
+
+
+def test_bytes_that_are_no_text_in_parquet(tmp_path: Path) -> None:
+    path = tmp_path / "labels.parquet"
+    table = pa.table({"query_id": _broken_column(), "doc_id": ["a", "b"], "grade": [1, 1]})
+    pq.write_table(table, path)
+    with pytest.raises(FormatError, match="column query_id holds text that is not UTF-8"):
+        read_judgments(path)
+
+
+@pytest.mark.parametrize("values", [["a\ud800", "b"], [7, "\udc00"], [b"\xff"], _broken_column()])
+def test_ids_that_are_no_unicode(values: Any) -> None:
+    with pytest.raises(InputError, match="query ids hold text that is not Unicode"):
+        ids(values, what="query ids")
+
+
+def test_a_whole_text_names_files_that_are_no_unicode(tmp_path: Path) -> None:
+    write_whole(tmp_path / "page.html", "made from run\udcff.txt\n")
+    assert (tmp_path / "page.html").read_bytes() == b"made from run?.txt\n"

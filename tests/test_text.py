@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semrecall.text import display_width, shortened, wrapped
+from semrecall.text import display_width, json_value, one_line, shortened, wrapped
 
 #: Latin, wide, and with marks that take no column.
 LETTERS = st.sampled_from(["a", "-", " ", "检", "索", "ไ", "ท", "ี", "é", "e\u0301"])
@@ -48,3 +48,14 @@ def test_what_follows_is_indented():
 @pytest.mark.parametrize("line", ["", "x" * 200])
 def test_there_is_nothing_to_break(line):
     assert wrapped(line) == [line]
+
+
+def test_a_name_turns_no_other_text_around():
+    assert one_line("a\u202eb\u2066c\u2069\x1b[31m\n d") == "abc [31m d"
+    assert one_line("שלום \u200fعربي") == "שלום \u200fعربي"
+
+
+def test_json_holds_whole_characters():
+    assert json_value(b'["\\ud83d\\ude00", "\\\\ud83d"]') == ["\U0001f600", "\\ud83d"]
+    with pytest.raises(ValueError, match=r"half a character, \\ud83d: line 2"):
+        json_value('["a",\n"\\uD83D"]')

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 __all__ = [
-    "WIDTH", "aligned", "cell", "display_width", "narrowed", "number", "one_line", "plural",
-    "share", "shortened", "wrapped",
+    "WIDTH", "aligned", "cell", "display_width", "json_value", "narrowed", "number", "one_line",
+    "plural", "share", "shortened", "wrapped",
 ]  # fmt: skip
 
 #: Columns of a terminal that a table may take.
@@ -64,10 +65,33 @@ def cell(value: Any, digits: int = 4) -> str:
     return one_line(str(value))
 
 
+#: Characters that turn the direction of all that follows; a name has no use for them.
+_TURNS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)])
+
+
 def one_line(text: str) -> str:
     """The text with line breaks, tabs and control characters as single blanks."""
     shown = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in text)
-    return " ".join(shown.split())
+    return " ".join(shown.translate(_TURNS).split())
+
+
+def json_value(text: str | bytes) -> Any:
+    """The value that JSON text holds.
+
+    Raises json.JSONDecodeError, also for a string with half a character (one of two surrogates):
+    no file in UTF-8 can hold it, and it is there only where somebody cut a text.
+    """
+    value = json.loads(text)
+    surrogates = b"\\ud" if isinstance(text, bytes) else "\\ud"
+    if surrogates in text.lower():  # type: ignore[operator]
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            half = error.object[error.start].encode("ascii", "backslashreplace").decode()
+            plain = text.decode() if isinstance(text, bytes) else text
+            at = max(plain.lower().find(half), 0)
+            raise json.JSONDecodeError(f"half a character, {half}", plain, at) from error
+    return value
 
 
 def display_width(text: str) -> int:

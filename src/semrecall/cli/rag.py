@@ -156,7 +156,7 @@ def _write_pairs(wanted: Any, given: dict[str, Any]) -> None:
     import json
     from pathlib import Path
 
-    from semrecall.formats import writing
+    from semrecall.formats import write_whole
     from semrecall.rag import records
     from semrecall.rag.asking import by_prompt, needed, verdicts_wanted
     from semrecall.rag.claims import claims_of
@@ -175,9 +175,8 @@ def _write_pairs(wanted: Any, given: dict[str, Any]) -> None:
             "corpus": [{"id": i, "text": t} for i, t in dict(a.claim for a in asked).items()],
         }
         for name, rows in files.items():
-            with writing(folder / f"{name}.jsonl") as path:
-                text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-                path.write_text(text, encoding="utf-8")
+            text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            write_whole(folder / f"{name}.jsonl", text)
         click.echo(
             f"{plural(len(pairs), 'pair')}: semrecall label {folder}/pairs.jsonl "
             f"--corpus {folder}/corpus.jsonl --queries {folder}/queries.jsonl "

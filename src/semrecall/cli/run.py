@@ -83,13 +83,12 @@ def _write_starter(file: str) -> None:
     from pathlib import Path
 
     from semrecall.errors import InputError
-    from semrecall.formats import writing
+    from semrecall.formats import write_whole
 
     if Path(file).exists():
         raise InputError(f"{file} exists", hint="name another file, or remove it")
     text = files("semrecall.experiment").joinpath("starter.toml").read_text(encoding="utf-8")
-    with writing(file) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_whole(file, text)
     click.echo(f"wrote {file}: fill it in, then: semrecall run {file} --dry-run", err=True)
 
 

@@ -199,10 +199,21 @@ IdLike: TypeAlias = Union[Ids, "NDArray[Any]", Sequence["str | int"], Iterable["
 def ids(values: Any, *, what: str = "ids") -> Ids:
     """The canonical form of any column of ids: list, numpy, arrow, pandas or polars column.
 
-    Raises InputError for values that are neither strings nor 64-bit integers.
+    Raises InputError for values that are neither strings nor 64-bit integers, and for strings that
+    are not Unicode.
     """
     if isinstance(values, Ids):
         return values
+    try:
+        return _canonical(values, what)
+    except UnicodeError as error:
+        raise InputError(
+            f"{what} hold text that is not Unicode ({getattr(error, 'reason', error)})",
+            hint="half of a surrogate pair, or bytes in another encoding: write ids as UTF-8",
+        ) from error
+
+
+def _canonical(values: Any, what: str) -> Ids:
     if hasattr(values, "type") and hasattr(values, "null_count"):
         return _from_arrow(values, what)
     if not isinstance(values, np.ndarray):
@@ -358,6 +369,10 @@ def _from_texts(column: Any) -> Ids:
     numbered = _numbered_column(column)
     if numbered is not None:
         return numbered
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise UnicodeError(str(error).splitlines()[0]) from error
     encoded = _one_chunk(column.cast(pa.large_string()).dictionary_encode())
     vocabulary, codes = encoded.dictionary, _positions(encoded.indices)
     # "7" is 7, but "007", "+7" and "7.0" are strings of their own; "-7" is missing.
@@ -532,7 +547,10 @@ def string_bytes(column: Any) -> tuple[NDArray[np.uint8], NDArray[Any], NDArray[
 
 def ids_of_rows(rows: Sequence[Collection[Any]], what: str = "ids") -> Ids:
     """Like `ids`, of rows of values, end to end."""
-    numbered = numbered_rows(rows)
+    try:
+        numbered = numbered_rows(rows)
+    except UnicodeError:
+        numbered = None  # `ids` says what is wrong
     return ids(list(chain.from_iterable(rows)), what=what) if numbered is None else numbered
 
 

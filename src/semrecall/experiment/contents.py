@@ -9,7 +9,7 @@ from glob import glob
 from pathlib import Path
 from typing import Any
 
-from semrecall.formats import writing
+from semrecall.formats import write_whole
 
 __all__ = ["UNSEEN", "Contents"]
 
@@ -59,8 +59,7 @@ class Contents:
             return
         known = {path: entry for path, entry in self._known.items() if Path(path).is_file()}
         try:
-            with writing(self._file) as temporary:
-                temporary.write_text(json.dumps(known), encoding="utf-8")
+            write_whole(self._file, json.dumps(known))
         except OSError:
             return
 

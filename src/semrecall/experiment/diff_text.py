@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from semrecall.evaluate.comparison_text import p_text, signed
 from semrecall.experiment.diff import shown_setting
-from semrecall.formats import writing
+from semrecall.formats import write_whole
 from semrecall.report.parts import page, table
 from semrecall.text import aligned, number, one_line, plural, shortened, wrapped
 
@@ -96,8 +96,7 @@ def write_page(found: Diff, path: str | Path, worst: int = 5) -> None:
         parts.append(f"<h2>{escape(title)}</h2><ul>{items}</ul>")
     note = f"Intervals of {found.confidence:.4g}; * is significant with p corrected for all rows."
     parts.append(f'<p class="quiet">{escape(note)}</p>')
-    with writing(path) as temporary:
-        temporary.write_text(page(headline(found), parts), encoding="utf-8")
+    write_whole(path, page(headline(found), parts))
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

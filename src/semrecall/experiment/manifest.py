@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from semrecall.errors import FormatError
-from semrecall.formats import writing
+from semrecall.formats import write_whole
 from semrecall.text import one_line
 
 __all__ = ["MANIFEST", "Manifest", "Record", "versions"]
@@ -92,8 +92,7 @@ class Manifest:
             "gates": self.gates,
         }
         text = json.dumps(whole, indent=2, ensure_ascii=False, default=str) + "\n"
-        with writing(self.folder / MANIFEST) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        write_whole(self.folder / MANIFEST, text)
 
 
 def versions() -> dict[str, str]:

@@ -22,7 +22,7 @@ from semrecall.formats import (
     read_texts,
     write,
     write_cost,
-    writing,
+    write_whole,
 )  # fmt: skip
 from semrecall.judges import open_judge
 from semrecall.judging import judge
@@ -240,9 +240,8 @@ class Work:
         """Summary and values, to files."""
         found = self.result(runs, judged)
         write_values(found, self.results / VALUES)
-        with writing(self.results / SCORES) as temporary:
-            text = json.dumps(_plain(found.to_dict()), indent=2, ensure_ascii=False)
-            temporary.write_text(text + "\n", encoding="utf-8")
+        text = json.dumps(_plain(found.to_dict()), indent=2, ensure_ascii=False)
+        write_whole(self.results / SCORES, text + "\n")
         return list(found.notes)
 
     def compare(self, runs: tuple[str, ...], judged: bool) -> list[str]:

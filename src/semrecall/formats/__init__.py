@@ -18,7 +18,7 @@ from semrecall.data.run import Order, Ordering
 from semrecall.errors import FormatError, InputError
 from semrecall.formats import hdf5, table, vdbbench
 from semrecall.formats.evaluation import EvaluationSet, read_evaluation_set
-from semrecall.formats.files import writing
+from semrecall.formats.files import write_whole, writing
 from semrecall.formats.ledgers import is_ledger, read_by_judge
 from semrecall.formats.options import Duplicates, NanScores, Options
 from semrecall.formats.table import FORMATS, Format, format_for, formats
@@ -58,6 +58,7 @@ __all__ = [
     "write",
     "write_cost",
     "write_dataset",
+    "write_whole",
     "writing",
 ]
 

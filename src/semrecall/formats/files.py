@@ -27,6 +27,7 @@ __all__ = [
     "recognised",
     "text_blocks",
     "write_text",
+    "write_whole",
     "writing",
 ]
 
@@ -273,7 +274,7 @@ def _joined(lines: list[str]) -> bytes:
             f"{line.rstrip()[:80]!r} holds a NUL character, which a text file cannot",
             hint="write parquet or jsonl instead",
         )
-    return text.encode()
+    return text.encode("utf-8", "replace")
 
 
 # -- writing --------------------------------------------------------------------------------
@@ -306,6 +307,15 @@ def writing(path: Path | str) -> Iterator[Path]:
         if target.exists():
             temporary.chmod(stat.S_IMODE(target.stat().st_mode))
         temporary.replace(target)
+
+
+def write_whole(path: Path | str, text: str) -> None:
+    """Write a text as UTF-8, like `writing`; what UTF-8 cannot hold becomes a question mark.
+
+    File names that are no Unicode, which a text may name, are such.
+    """
+    with writing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", errors="replace")
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from semrecall.errors import MismatchError
 from semrecall.formats.files import fault, named
 from semrecall.formats.options import Options
 from semrecall.formats.ranked import VECTOR_NAMES, judgments_of, noun_of_names, run_of, runs_of
-from semrecall.formats.records import Records, open_parquet
+from semrecall.formats.records import Records, open_parquet, records_of
 from semrecall.space import space
 
 if TYPE_CHECKING:
@@ -404,9 +404,7 @@ def _expect(path: Path, own: Mapping[str, Any], noun: str) -> None:
 
 
 def _records(path: Path, file: Any) -> Records:
-    table = file.read()
-    columns = {name: table.column(name) for name in table.column_names}
-    return Records(path, columns, lambda: range(1, len(table) + 1), "row")
+    return records_of(path, file.read())
 
 
 def _metadata(noun: str, **fields: Any) -> dict[bytes, bytes]:

@@ -17,6 +17,7 @@ from semrecall.data import Ids
 from semrecall.data.judgments import DETAIL_COLUMNS, GRADE_COLUMNS
 from semrecall.data.run import DOC_COLUMNS, QUERY_COLUMNS, SCORE_COLUMNS
 from semrecall.formats.files import Faults, fault, first_line, looks_like, read_text
+from semrecall.text import json_value
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,6 +33,7 @@ __all__ = [
     "read_delimited",
     "read_json_lines",
     "read_parquet_records",
+    "records_of",
 ]
 
 #: Names of columns that say of which run a record is.
@@ -320,7 +322,7 @@ def _slow_json(path: Path, data: bytes) -> tuple[dict[str, Any], list[int]]:
         if not line.strip():
             continue
         try:
-            record = json.loads(line)
+            record = json_value(line)
         except ValueError as error:
             faults.add(f"line {line_number:,}: is no JSON ({error})")
             continue
@@ -341,7 +343,23 @@ def _slow_json(path: Path, data: bytes) -> tuple[dict[str, Any], list[int]]:
 def read_parquet_records(path: Path, columns: Sequence[str] | None = None) -> Records:
     """The rows of a parquet file."""
     table = open_parquet(path).read(columns=None if columns is None else list(columns))
+    return records_of(path, table)
+
+
+def records_of(path: Path, table: Any) -> Records:
+    """The rows of an arrow table; FormatError for text that is not Unicode."""
+    import pyarrow as pa
+
     found = {name: table.column(name) for name in table.column_names}
+    for name, column in found.items():
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            try:
+                column.validate(full=True)
+            except pa.ArrowInvalid as error:
+                reason = str(error).splitlines()[0]
+                raise fault(
+                    path, f"column {name} holds text that is not UTF-8 ({reason})"
+                ) from error
     return Records(path, found, lambda: range(1, len(table) + 1), "row")
 
 

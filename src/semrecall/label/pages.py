@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
@@ -23,7 +22,7 @@ from semrecall.label.guard import Guard, Keys
 from semrecall.label.progress import LEAST, Known, kappas, repeated, share_relevant
 from semrecall.label.session import Behind, Session, Task, checked_name
 from semrecall.label.shown import folded, language, picture, rubric, visible
-from semrecall.text import plural
+from semrecall.text import json_value, plural
 
 __all__ = ["Pages"]
 
@@ -296,7 +295,7 @@ def _answered(self: Pages, answer: _Answer) -> Callable[[Request], Awaitable[Res
         said: Any = {}
         try:
             if request.method == "POST":
-                said = json.loads(await request.body())
+                said = json_value(await request.body())
         except (ValueError, RecursionError):
             said = None
         try:

@@ -11,6 +11,7 @@ from typing import Any
 from semrecall.data.frames import columns_of
 from semrecall.errors import FormatError, InputError
 from semrecall.formats.files import fault, named, read_text
+from semrecall.text import json_value
 
 __all__ = ["is_absent", "rows_of"]
 
@@ -53,7 +54,7 @@ def _in_file(path: Path, question: _Question) -> Iterable[tuple[str, Any]]:
     except UnicodeDecodeError as error:
         raise fault(path, f"it is not UTF-8 text (byte {error.start})") from error
     try:
-        whole = json.loads(text)
+        whole = json_value(text)
     except json.JSONDecodeError as error:
         if text.lstrip().startswith("["):
             raise FormatError(f"{path}, line {error.lineno}: no JSON ({error.msg})") from error
@@ -79,7 +80,7 @@ def _lines(path: Path, text: str) -> Iterator[tuple[str, Any]]:
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
-                yield f"{path}, line {number}", json.loads(line)
+                yield f"{path}, line {number}", json_value(line)
             except json.JSONDecodeError as error:
                 raise FormatError(f"{path}, line {number}: no JSON ({error.msg})") from error
 

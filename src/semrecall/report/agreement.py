@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from semrecall.agreement.table import interval_text, labelled, meaning, opening, p_text, remarks
-from semrecall.report.parts import figure, heading, making, page, save_page, table
+from semrecall.formats import write_whole
+from semrecall.report.parts import figure, heading, making, page, table
 from semrecall.text import number, one_line, plural, share
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def write_html(
     sentence.
     """
     made = agreement_page(found, command=command, title=title)
-    save_page(path, made)
+    write_whole(path, made)
 
 
 def agreement_page(

@@ -17,6 +17,7 @@ from semrecall.analysis.text import (
     score_tables,
     tables,
 )
+from semrecall.formats import write_whole
 from semrecall.report.analysis_charts import (
     correlations,
     cumulative,
@@ -24,7 +25,7 @@ from semrecall.report.analysis_charts import (
     scores_by_group,
 )
 from semrecall.report.charts import histogram
-from semrecall.report.parts import cut, figure, making, page, save_page, table
+from semrecall.report.parts import cut, figure, making, page, table
 from semrecall.text import number, one_line, plural, share
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def write_analysis(
     sentence. Needs matplotlib (the extra `report`); raises MissingExtra without it.
     """
     made = analysis_page(analysis, command=command, title=title)
-    save_page(path, made)
+    write_whole(path, made)
 
 
 def analysis_page(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from semrecall.errors import InputError
-from semrecall.formats import writing
+from semrecall.formats import write_whole, writing
 from semrecall.registry import did_you_mean
 from semrecall.report.colors import light, painted
 from semrecall.report.parts import style
@@ -91,8 +91,7 @@ class Figures(Mapping[str, Any]):
             whole = '<?xml version="1.0" encoding="UTF-8"?>\n' + light(drawing.svg) + "\n"
             for suffix, text in (("svg", whole), ("csv", drawing.csv())):
                 made.append(target / f"{name}.{suffix}")
-                with writing(made[-1]) as temporary:
-                    Path(temporary).write_text(text, encoding="utf-8")
+                write_whole(made[-1], text)
             made.append(target / f"{name}.png")
             with writing(made[-1]) as temporary:
                 _save_png(painted(drawing.figure), temporary, dpi)

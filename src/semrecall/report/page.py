@@ -11,6 +11,7 @@ import numpy as np
 
 from semrecall.analysis import analyse
 from semrecall.errors import SemrecallError
+from semrecall.formats import write_whole
 from semrecall.report.advice import advice, advice_section
 from semrecall.report.agreement import agreement_parts
 from semrecall.report.agreement import headline as agreement_headline
@@ -18,7 +19,7 @@ from semrecall.report.analysis import scores_parts
 from semrecall.report.drill import Texts, worst_queries
 from semrecall.report.headline import facts, headline
 from semrecall.report.making import result_making
-from semrecall.report.parts import CONTENTS, by_text, page, save_page, under
+from semrecall.report.parts import CONTENTS, by_text, page, under
 from semrecall.report.pictures import codes_loss, neighbours, values
 from semrecall.report.summary import remarks, slice_table, summary
 from semrecall.report.sweep import sweep_parts
@@ -54,7 +55,7 @@ def write_html(result: Result, path: str | Path, **options: Any) -> None:
     without it.
     """
     made = html_report(result, **options)
-    save_page(path, made)
+    write_whole(path, made)
 
 
 def html_report(

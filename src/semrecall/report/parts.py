@@ -6,15 +6,13 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape, unescape
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
-from semrecall.formats import writing
 from semrecall.text import one_line
 
 __all__ = [
     "CONTENTS", "by_text", "cut", "figure", "heading", "kind", "made_section", "making",
-    "page", "save_page", "style", "table", "under",
+    "page", "style", "table", "under",
 ]  # fmt: skip
 
 _LONGEST = 240
@@ -36,12 +34,6 @@ def page(title: str, parts: Iterable[str]) -> str:
         f"<title>{escape(title)}</title>\n<style>\n{style()}</style>\n</head>\n"
         f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
     )
-
-
-def save_page(path: str | Path, made: str) -> None:
-    """Write a page; the file is complete or not there."""
-    with writing(path) as target:
-        Path(target).write_text(made, encoding="utf-8")
 
 
 def making(command: str | None, facts: Iterable[tuple[str, str]] = ()) -> str:

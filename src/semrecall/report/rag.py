@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from semrecall.formats import write_whole
 from semrecall.rag.text import HEADS, cells, headline, remarks
 from semrecall.report.charts import Column, distributions
-from semrecall.report.parts import cut, figure, making, page, save_page, table
+from semrecall.report.parts import cut, figure, making, page, table
 from semrecall.text import number, plural
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def write_rag(
     sentence. Needs matplotlib (the extra `report`); raises MissingExtra without it.
     """
     made = rag_page(found, command=command, title=title)
-    save_page(path, made)
+    write_whole(path, made)
 
 
 def rag_page(found: RagResult, *, command: str | None = None, title: str | None = None) -> str:

@@ -6,7 +6,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semrecall.report.parts import figure, making, page, save_page, table
+from semrecall.formats import write_whole
+from semrecall.report.parts import figure, making, page, table
 from semrecall.report.tuning_charts import Mark, curves, levels
 from semrecall.text import number, plural, shortened
 from semrecall.tuning.text import cost_number, interval_text
@@ -32,7 +33,7 @@ def write_sweep(
     matplotlib (the extra `report`); raises MissingExtra without it.
     """
     made = sweep_page(sweep, command=command, title=title)
-    save_page(path, made)
+    write_whole(path, made)
 
 
 def sweep_page(sweep: Sweep, *, command: str | None = None, title: str | None = None) -> str:

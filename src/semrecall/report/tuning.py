@@ -7,7 +7,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from semrecall.report.parts import figure, making, page, save_page, table
+from semrecall.formats import write_whole
+from semrecall.report.parts import figure, making, page, table
 from semrecall.report.tuning_charts import Mark, front
 from semrecall.text import number, plural
 from semrecall.tuning.text import (
@@ -36,7 +37,7 @@ def write_tuning(tuning: Tuning, path: str | Path, *, command: str | None = None
     raises MissingExtra without it.
     """
     made = tuning_page(tuning, command=command)
-    save_page(path, made)
+    write_whole(path, made)
 
 
 def tuning_page(tuning: Tuning, *, command: str | None = None) -> str:

@@ -7,8 +7,9 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from semrecall.formats import write_whole
 from semrecall.report.charts import GRID, INK, MUTED, SERIES, canvas, chart, svg
-from semrecall.report.parts import cut, figure, making, page, save_page, table
+from semrecall.report.parts import cut, figure, making, page, table
 from semrecall.report.summary import GROUPS
 from semrecall.text import one_line, plural, share, shortened
 from semrecall.waterfall import EXACT
@@ -35,7 +36,7 @@ def write_waterfall(
     sentence. Needs matplotlib (the extra `report`); raises MissingExtra without it.
     """
     made = waterfall_page(found, command=command, title=title)
-    save_page(path, made)
+    write_whole(path, made)
 
 
 def waterfall_page(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from semrecall.errors import FormatError, InputError, MismatchError
-from semrecall.formats.files import fault, named, read_text, writing
+from semrecall.formats.files import fault, named, read_text, write_whole
 from semrecall.stopping.features import FEATURES, Watch
 from semrecall.stopping.trees import Trees
 from semrecall.systems import Counters, Knob, System
@@ -81,8 +81,7 @@ class StopRule:
             "features": list(FEATURES), "trees": self.trees.to_dict(),
         }  # fmt: skip
         # Infinity has a name in JSON as Python writes it, and stays what it is.
-        with writing(path) as temporary:
-            temporary.write_text(json.dumps(document) + "\n", encoding="utf-8")
+        write_whole(path, json.dumps(document) + "\n")
 
     def _check(self, system: System) -> None:
         for name, found in identity(system).items():

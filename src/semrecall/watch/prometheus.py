@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from semrecall.formats import writing
+from semrecall.formats import write_whole
 from semrecall.measures import parse
 from semrecall.watch.look import Look
 
@@ -51,8 +51,7 @@ class Board:
 
     def write(self, path: str | Path) -> None:
         """To a file, whole or not at all, as the textfile collector wants it."""
-        with writing(path) as temporary:
-            temporary.write_text(self.text, encoding="utf-8")
+        write_whole(path, self.text)
 
     # -- lines ----------------------------------------------------------------------------
 
