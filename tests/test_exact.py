@@ -346,6 +346,13 @@ def test_rescore_gives_exact_scores() -> None:
         assert again.flat_scores.tobytes() == truth.flat_scores.tobytes()
 
 
+def test_rescore_of_a_run_without_results() -> None:
+    nothing = Run.from_arrays([[], [-1]])
+    again = rescore(nothing, np.eye(2), np.eye(2), "ip")
+    assert again.scores_by == "exact"
+    assert not again.valid.any()
+
+
 def test_rescore_unknown_ids() -> None:
     run = Run.from_arrays([[0, 77], [1, -1]])
     with pytest.warns(SemrecallWarning, match="1 result without a score"):

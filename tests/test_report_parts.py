@@ -21,14 +21,14 @@ from semrecall.errors import InputError
 from semrecall.report import figures_of, html_report
 from semrecall.report.advice import advice, advice_section
 from semrecall.report.drill import Texts, worst_queries
-from semrecall.report.headline import facts, percent
+from semrecall.report.headline import facts, headline, percent
 from semrecall.report.parts import table
 from semrecall.report.pictures import score_errors
 from semrecall.report.summary import slice_table
 from semrecall.report.tolerances import curve_of
 from semrecall.report.waterfall import group_tables, picture
 from semrecall.text import number, share
-from semrecall.tuning.saved_sweep import read_sweep
+from semrecall.tuning.saved_sweep import Cost, SavedSweep, read_sweep
 
 pytest.importorskip("matplotlib", reason="needs matplotlib")
 
@@ -116,20 +116,29 @@ def test_the_three_recalls_in_words_are_golden():
 
 def test_the_advice_is_golden():
     fall = sr.waterfall(LABELS, truth=TRUTH, runs=FOUND)
-    # q1 has a, c, n, far: n and far are the model's loss (1/2 of it, 1/4 in the mean), a and c the
-    # index's (1/4).
+    # q1 has a, c, n, far: three results hold no four (1/4 of it, 1/8 in the mean), one more is the
+    # model's loss (1/8), a and c are the index's (1/4).
     lines = advice(tiny(by="sn"), fall)
-    assert lines[0] == (
-        "The largest loss: the embedding model, 25.0% of the relevant documents.",
-        "Exact search itself does not find them, so no setting of the index will: try another "
-        "model, other chunks, or keywords beside vectors.",
-    )
-    assert lines[1] == (
-        "The index loses 2 relevant documents that exact search finds: 25.0% of all known.",
-        "Raise its search setting, or let semrecall tune find the cheapest one that reaches your "
-        "target.",
-    )
-    assert lines[2][0] == "Do not rely on recall@3 here."
+    assert lines[:3] == [
+        (
+            "The largest loss: the index, 25.0% of the relevant documents.",
+            "Exact search finds them, the index does not. Raise its search setting, or let "
+            "semrecall tune find the cheapest one that reaches your target.",
+        ),
+        (
+            "Then: the cut at k, 12.5% of all known, 1 document.",
+            "More relevant documents are known than the k results that count can hold: no fault of "
+            "the model or the index. Ask for more results (-k), or count higher grades only "
+            "(--rel).",
+        ),
+        (
+            "Then: the embedding model, 12.5% of all known, 1 document.",
+            "Exact search itself does not find them, so no setting of the index will: try another "
+            "model, other chunks, or keywords beside vectors.",
+        ),
+    ]
+    # Two queries do not tell recall and semantic recall apart.
+    assert not any("recall@3" in what for what, _ in lines)
     assert advice_section([("Do <this>.", "Because & so.")]) == (
         "<h2>What to do next</h2><ol><li><strong>Do &lt;this&gt;.</strong> Because &amp; so.</li>"
         "</ol>"
@@ -142,10 +151,66 @@ def test_the_setting_that_is_advised_is_the_cheapest_that_reaches_the_target():
     result = small_of(swept)
     rows = [row for row in swept.rows() if row.measures["srecall@10"].mean >= 0.95]
     cheapest = min(rows, key=lambda row: row.cost.mean)
-    [found] = [what for what, _ in advice(result, None, swept) if what.startswith("The setting")]
-    assert found == f"The setting for it: {cheapest.setting}."
+    lead = "The cheapest setting swept with srecall@10 of at least 0.95:"
+    [(what, how)] = [pair for pair in advice(result, None, swept) if pair[0].startswith(lead)]
+    assert what == f"{lead} {cheapest.setting}."
+    assert f"This run has {number(result.mean('srecall@10'), 3)}. 0.95 is this page's" in how
     low = sweep(settings={"visit": [1, 2]})
     assert "No setting of the sweep reaches srecall@10 0.95." in dict(advice(result, None, low))
+
+
+def test_a_setting_is_no_cure_for_a_run_that_has_no_fault():
+    swept = sweep(settings={"visit": [2, 10, 40, 80]})
+    exact, _, labels = small.parts()
+    perfect = sr.evaluate(exact, ["recall@10", "srecall@10"], truth=exact, judgments=labels)
+    [how] = [how for what, how in advice(perfect, None, swept) if "at least 0.95" in what]
+    assert "This run has 1.000, more than such a target asks." in how
+    other = sr.evaluate(exact, ["srecall@5"], truth=exact, judgments=labels)
+    assert "Sweep srecall@5 too." in dict(advice(other, None, swept))
+    # All rows compared: what exact search costs.
+    [row] = [row for row in swept.rows() if row.setting.search == (("visit", 80),)]
+    base = {"base": {"rows": int(row.cost.mean)}}
+    whole = sr.evaluate(
+        exact, ["srecall@10"], truth=exact.replace(identity=exact.identity | base), judgments=labels
+    )
+    last = SavedSweep({}, swept.measures, Cost("distance_computations"), {}, 1, (row,))
+    [how] = [how for what, how in advice(whole, None, last) if "at least 0.95" in what]
+    assert "as much as exact search over all" in how
+
+
+def test_differences_that_chance_explains_are_no_advice():
+    """Nine queries of many have labels: recall over the others is no match for their srecall."""
+    exact, found, labels = small.parts()
+    few = labels.select(np.isin(labels.query_ids, labels.query_ids[:30]))
+    result = sr.evaluate(found, ["recall@10", "srecall@10"], truth=exact, judgments=few)
+    said = dict(advice(result))
+    assert abs(result.mean("recall@10") - result.mean("srecall@10")) > 0.02
+    assert not any(what.startswith(("Set targets", "Do not rely")) for what in said)
+    defined = int(np.isfinite(result["srecall@10"].values).sum())
+    assert f"({defined} of {small.N} queries have a value)" in headline(result)
+
+
+def test_without_judgments_there_is_a_next_step_too():
+    exact, found, _ = small.parts()
+    result = sr.evaluate(found, ["recall@10"], truth=exact)
+    first, second = advice(result)[:2]
+    assert first[0].startswith("Raise the search setting: recall@10 is 0.")
+    assert 'semrecall tune --target "recall@10 >= 0.95"' in first[1]
+    assert second[0] == "Find out whether it matters."
+    perfect = sr.evaluate(exact, ["recall@10"], truth=exact)
+    assert advice(perfect) == []
+
+
+def test_what_stands_just_below_k_and_every_larger_loss_is_told():
+    labels = sr.Judgments.from_dict({"q": dict.fromkeys("abcde", 1)})
+    rows = lambda *ids: sr.Run.from_arrays([list(ids)], query_ids=["q"])  # noqa: E731
+    exact = rows("a", "b", "x", "y", "z", "c", "d", "v", "w", "u")
+    fall = sr.waterfall(labels, truth=exact, runs={"index": exact, "rerank": rows("a", "x")}, k=5)
+    said = advice(sr.evaluate(exact, ["srecall@5"], truth=exact, judgments=labels), fall)
+    assert said[0][0] == "The largest loss: the embedding model, 60.0% of the relevant documents."
+    near = "2 of these 3 stand just below k, among its first 7: more results and a reranker bring"
+    assert near in said[0][1]
+    assert said[1][0] == "Then: the reranker, 20.0% of all known, 1 document."
 
 
 def small_of(swept: Any) -> sr.Result:
@@ -213,7 +278,7 @@ def test_stages_in_the_page_add_up():
     assert sum(found.exact()) == 1
     rows = cells(picture(found))
     assert [row[0] for row in rows[1:]] == [
-        "the embedding model", "the index", "the cut to the context",
+        "the cut at k", "the embedding model", "the index", "the cut to the context",
     ]  # fmt: skip
     lost = sum(float(row[1].rstrip("%")) for row in rows[1:])
     assert lost + float(rows[-1][5].rstrip("%")) == pytest.approx(100, abs=0.2)
@@ -391,6 +456,7 @@ def test_the_command_puts_everything_on_one_page(files: Path, semrecall_main: Ma
         "Do the judges agree?", "By lang", "Worst queries", "How this was made",
     ]  # fmt: skip
     assert "the reranker" in page
+    assert "The same by group" in page
     assert "text of &lt;q" in page
     digest = hashlib.sha256((files / "run.parquet").read_bytes()).hexdigest()
     assert f"<dt>run</dt><dd>run.parquet, sha256 {digest}</dd>" in page

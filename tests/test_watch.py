@@ -225,7 +225,10 @@ def test_gone_counted_by_hand():
 
 
 def test_the_age_by_what_is_known():
-    assert Aging(rows_then=100, rows_now=106).stale == pytest.approx(0.06)
+    # Of the new neighbours, 6 of 106 are new; of the old ones, 6 of 100 are gone.
+    assert Aging(rows_then=100, rows_now=106).stale == pytest.approx(6 / 106)
+    assert Aging(rows_then=100, rows_now=94).stale == pytest.approx(0.06)
+    assert Aging(rows_then=2000, rows_now=6000).stale == pytest.approx(2 / 3)
     assert Aging(rows_then=100, rows_now=106).aged
     # Exact search knows better than the number of vectors.
     assert Aging(rows_then=100, rows_now=200, exact=0.01).stale == 0.01

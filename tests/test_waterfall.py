@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import semrecall as sr
-from semrecall.errors import InputError, MismatchError
+from semrecall.errors import InputError, MeasureError, MismatchError
 from semrecall.waterfall import Waterfall
 
 #: Relevant: a, b, c, d for q1; x, y for q2. q3 has none.
@@ -102,7 +102,41 @@ def test_a_stage_alone_and_every_stage_optional() -> None:
     only = sr.waterfall(LABELS, runs=INDEX)
     # q1 has a and d of 4, q2 x of 2; q3 of the run is of no interest.
     assert only.exact() == [Fraction(1, 2), Fraction(1, 2)]
-    assert sr.waterfall(LABELS, truth=TRUTH, k=1).exact() == [Fraction(5, 8), Fraction(3, 8)]
+    # One result holds one of four, and one of two: the model places both.
+    first = sr.waterfall(LABELS, truth=TRUTH, k=1)
+    assert [stage.name for stage in first.stages] == ["depth", "exact"]
+    assert first.exact() == [Fraction(5, 8), 0, Fraction(3, 8)]
+
+
+def test_more_relevant_documents_than_results_are_no_fault_of_the_model() -> None:
+    """A perfect index, and a model that places only relevant documents first."""
+    many = [f"d{n}" for n in range(300)]
+    labels = sr.Judgments.from_dict({"q": dict.fromkeys(many, 1), "p": {"d0": 1, "d5": 1}})
+    found = run({"q": many[100:120], "p": many[:20]}, k=20)
+    fall = sr.waterfall(labels, truth=found, runs=found, k=10)
+    assert {stage.name: stage.lost.tolist() for stage in fall.stages} == {
+        "depth": [290, 0], "exact": [0, 0], "index": [0, 0],
+    }  # fmt: skip
+    assert fall.largest is not None
+    assert fall.largest.name == "depth"
+    # Of those that are not among the first ten, the ones farthest down are named.
+    named = {name for name, _ in fall.behind("depth")[0].documents}
+    assert named == set(many) - set(many[100:110])
+    assert "1 query has more relevant documents than the 10 results" in str(fall)
+    # The model loses d0, which stands below rank 10; two places of three are none it could fill.
+    rows = run({"q": ["a", "x", "d0", "b"]}, k=4)
+    small = sr.waterfall(sr.Judgments.from_dict({"q": dict.fromkeys("abcd", 1)}), truth=rows, k=2)
+    assert [(s.name, s.lost.tolist()) for s in small.stages] == [("depth", [2]), ("exact", [1])]
+    assert [name for name, _ in small.behind("exact")[0].documents] == ["b"]
+
+
+def test_k_beyond_what_is_there() -> None:
+    with pytest.raises(MeasureError, match="k is 50, but the truth is only 4 deep"):
+        sr.waterfall(LABELS, truth=TRUTH, runs=INDEX, k=50)
+    with pytest.raises(MeasureError, match="k is 5, but the search over the codes is only 4 deep"):
+        sr.waterfall(LABELS, truth=TRUTH, codes=CODES, cuts={"codes": 5})
+    found = sr.waterfall(LABELS, runs=INDEX, k=50)
+    assert any("stage 'index' is 4 deep, less than 50" in note for note in found.notes)
 
 
 def test_slices_add_up_too() -> None:
@@ -126,7 +160,9 @@ def test_repeats_missing_and_invalid_results_count_as_everywhere() -> None:
         [["a", "a", "b", "", "c"]], [[5.0, 5.0, 4.0, 3.0, np.nan]], query_ids=["q1"]
     )
     found = sr.waterfall(LABELS, runs={"index": rows}, cuts={"index": 2})
-    assert found["index"].lost.tolist() == [2, 2]  # c has no score, d is not there; q2 is not
+    # c has no score, d is not there, and two of four fit in two results; q2 is not there.
+    assert found["depth"].lost.tolist() == [2, 0]
+    assert found["index"].lost.tolist() == [0, 2]
 
 
 def test_seven_and_7_are_the_same_and_grades_have_a_threshold() -> None:
@@ -171,15 +207,28 @@ def test_it_adds_up_exactly_and_as_sets_say(
         run({str(q): [str(d) for d in row[at]] for q, row in enumerate(queries)})
         for at in (1, 2, 3)
     ]
+    stages[0] = stages[0].replace(k=6)
     found = sr.waterfall(
         labels, truth=stages[0], runs={"index": stages[1], "context": stages[2]}, k=k
     )
+    *depth, _, _, _ = found.stages
+    assert bool(depth) == any(len(relevant) > k for relevant, *_ in queries)
     assert sum(found.exact()) == 1
     total = sum((stage.lost for stage in found.stages), found.kept_counts)
     assert total.tolist() == found.relevant.tolist()
     for at, (relevant, *rows) in enumerate(queries):
         alive = set(relevant)
-        for stage, row, cut in zip(found.stages, rows, (k, k, None), strict=True):
+        for stage in depth:
+            mine = found.rows == at
+            beyond = {int(d) for d in found.documents[mine & stage.lost_pairs]}
+            first = list(dict.fromkeys(row for row in rows[0]))
+            assert len(beyond) == stage.lost[at] == max(len(relevant) - k, 0)
+            assert not beyond & set(first[:k])
+            places = {d: first.index(d) if d in first else 99 for d in alive - set(first[:k])}
+            others = [place for d, place in places.items() if d not in beyond]
+            assert max(others, default=0) <= min((places[d] for d in beyond), default=99)
+            alive -= beyond
+        for stage, row, cut in zip(found.stages[-3:], rows, (k, k, None), strict=True):
             there = set(list(dict.fromkeys(row))[:cut]) & relevant
             assert stage.lost[at] == len(alive - there)
             assert stage.lucky[at] == len(there - alive)
@@ -230,6 +279,21 @@ def test_command(files: Path, semrecall_main: Callable[..., tuple[int, str, str]
     code, _, err = semrecall_main("waterfall", *given, "--run", "run.parquet")
     assert code == 2
     assert "two stages are called 'index'" in err
+    code, _, err = semrecall_main("waterfall", *given, "-k", "50")
+    assert (code, "the truth is only 4 deep" in err) == (2, True)
+
+
+@pytest.mark.parametrize("option", ["--run", "--context", "--answer", "--codes"])
+def test_a_stage_that_cannot_be_read_is_said(
+    files: Path, semrecall_main: Callable[..., tuple[int, str, str]], option: str
+) -> None:
+    rows = ["q1 Q0 a 1 2.0 t", "q1 Q0 a 2 1.0 t", "q2 Q0 x 1 1.0 t"]
+    (files / "twice.txt").write_text("\n".join(rows))
+    given = ["--judgments", "labels.jsonl", "--truth", "truth.parquet", option, "twice.txt"]
+    code, _, err = semrecall_main("waterfall", *given)
+    assert (code, "--duplicates first" in err) == (2, True)
+    code, _, err = semrecall_main("waterfall", *given, "--duplicates", "first", "-k", "1")
+    assert code == 0, err
 
 
 def test_page(files: Path) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from semrecall.cli.inputs import run_options
+from semrecall.cli.inputs import reading, run_options
 from semrecall.cli.sources import FILE
 from semrecall.cli.spaces import SPACES
 from semrecall.cli.tables import format_option
@@ -63,9 +63,8 @@ def command(run: str, format: str, **given: Any) -> None:  # noqa: A002
     from semrecall.cli.labels import chosen_queries
     from semrecall.formats import read_columns, read_ids, read_run
 
-    reading = ("space", "duplicates", "nan", "order", "lower_is_better")
     with hints_for("run", run):
-        found = read_run(run, **{name: given[name] for name in reading})
+        found = read_run(run, **reading(given))
     columns = read_columns(given["columns"]) if given["columns"] else None
     result = abstention(
         found,

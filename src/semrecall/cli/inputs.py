@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from semrecall.data import Judgments, Run
     from semrecall.evaluate import Result
 
-__all__ = ["FILE", "evaluated", "input_options", "run_options", "runs_of", "vectors_of"]
+__all__ = ["FILE", "evaluated", "input_options", "reading", "run_options", "runs_of", "vectors_of"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -218,12 +218,17 @@ def vectors_of(given: dict[str, Any]) -> tuple[Any, Any]:
     return base, queries
 
 
+def reading(given: dict[str, Any]) -> dict[str, Any]:
+    """How the files of runs are read, as `read_run` takes it."""
+    keys = ("space", "duplicates", "nan", "order", "lower_is_better")
+    return {key: given[key] for key in keys if key in given}
+
+
 def runs_of(given: dict[str, Any]) -> list[Run]:
     """All runs of all files under names that tell them apart: their own, else with their files'."""
     from semrecall.formats import read_runs
 
-    keys = ("space", "duplicates", "nan", "order", "lower_is_better")
-    options = {key: given[key] for key in keys if key in given}
+    options = reading(given)
     files = []
     for path in given["runs"]:
         with hints_for("run", path):

@@ -141,6 +141,7 @@ def _waterfall(
             hint="give one run, and --judgments: what is lost are relevant documents",
         )
     semantic = result.semantic
+    columns = {name: part.labels for name, part in result.slices.items()}
     return waterfall(
         result.judgments,
         truth=result.truth,
@@ -151,6 +152,8 @@ def _waterfall(
         rel=1.0 if semantic is None else semantic.rel,
         query_texts=query_texts,
         document_texts=document_texts,
+        columns={"query_id": list(result.queries), **columns},
+        by=list(columns),
         seed=given["seed"],
         confidence=given["confidence"],
     )

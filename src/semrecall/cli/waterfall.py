@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from semrecall.cli.hints import hints_for
+from semrecall.cli.inputs import reading, run_options
 from semrecall.cli.outputs import OutputPath, WritingCommand, command_line
 from semrecall.cli.sources import FILE
 from semrecall.cli.tables import format_option
@@ -72,6 +73,7 @@ def stage_options(after: str) -> Callable[[Command], Command]:
     "--conflicts", type=click.Choice(["error", "max", "first", "last"]), default="error",
     show_default=True, help="Judgments that contradict each other.",
 )  # fmt: skip
+@run_options
 @click.option("--behind", metavar="STAGE", help="List every query that loses something there.")
 @click.option("--per-query", is_flag=True, help="Print the counts of every query and stage.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the intervals.")
@@ -116,8 +118,8 @@ def _made(given: dict[str, Any]) -> Waterfall:
     columns = given["columns"] or given["queries"]
     return waterfall(
         judgments,
-        truth=_run("truth", given["truth"]),
-        codes=_run("codes", given["codes"]),
+        truth=_run(given["truth"], given),
+        codes=_run(given["codes"], given),
         runs=stage_runs(given["runs"], given),
         cuts=dict(stage_cut(cut) for cut in given["cuts"]),
         query_texts=read_texts(given["queries"]) if given["queries"] else None,
@@ -139,17 +141,17 @@ def stage_runs(named: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
             raise InputError(
                 f"two stages are called {name!r}", hint=f"name them: --run other={path}"
             )
-        found[name] = _run(name, path)
+        found[name] = _run(path, given)
     return found
 
 
-def _run(name: str, path: str | None) -> Any:
+def _run(path: str | None, given: dict[str, Any]) -> Any:
     from semrecall.formats import read_run
 
     if path is None:
         return None
-    with hints_for(name, path):
-        return read_run(path)
+    with hints_for("run", path):
+        return read_run(path, **reading(given))
 
 
 def stage_cut(cut: str) -> tuple[str, int]:

@@ -51,7 +51,7 @@ def rescore(run: Run, base: Any, queries: Any, space: str | Space) -> Run:
         scores[part] = np.where(np.isfinite(values), values, np.nan)
 
     with ThreadPoolExecutor(workers()) as pool:
-        for _ in pool.map(score, np.array_split(entries, -(-len(entries) // 8192))):
+        for _ in pool.map(score, np.array_split(entries, len(entries) // 8192 + 1)):
             pass
     base.release()
     return run.replace(flat_scores=scores, space=geometry, scores_by="exact")

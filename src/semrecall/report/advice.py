@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from semrecall.report.headline import percent
+from semrecall.stats.intervals import bootstrap_means
 from semrecall.text import number, one_line, plural, share
 from semrecall.tuning.text import cost_number
 from semrecall.waterfall.text import about
@@ -15,7 +18,7 @@ from semrecall.waterfall.text import about
 if TYPE_CHECKING:
     from semrecall.evaluate import Result, Summary
     from semrecall.tuning.saved_sweep import SavedSweep
-    from semrecall.tuning.sweeping import Sweep
+    from semrecall.tuning.sweeping import Row, Sweep
     from semrecall.waterfall import Waterfall
 
 __all__ = ["advice", "advice_section"]
@@ -28,13 +31,20 @@ _ENOUGH = 5
 _SMALL = 0.02
 #: Nor are losses below this, where another is larger.
 _WORTH = 0.005
-_FOUND = "Exact search finds them, the index does not. "
+#: So many losses are advised on.
+_LOSSES = 3
+#: A setting that costs so much of exact search saves nothing.
+_WHOLE = 0.9
 _REMEDIES = {
+    "depth": "More relevant documents are known than the k results that count can hold: no fault "
+    "of the model or the index. Ask for more results (-k), or count higher grades only (--rel).",
     "exact": "Exact search itself does not find them, so no setting of the index will: try another "
     "model, other chunks, or keywords beside vectors.",
     "codes": "The codes are too coarse: use more bits, or refine from the full vectors.",
-    "index": f"{_FOUND}Raise its search setting, or let semrecall tune find the cheapest one that "
-    "reaches your target.",
+    "index": "Exact search finds them, the index does not. Raise its search setting, or let "
+    "semrecall tune find the cheapest one that reaches your target.",
+    "rerank": "They are found, and ranked too low: look at the texts that it misjudges (below), or "
+    "keep more of its results.",
     "context": "They are found, and cut off: pass on more results, or rank them better.",
     "answer": "They are read, and not used: look at the prompt and the generator.",
 }
@@ -52,8 +62,9 @@ def advice(
         str(result.measures[0]),
     )
     return [
-        *(_largest(fall) if fall is not None else ()),
+        *(_losses(fall) if fall is not None else ()),
         *(_setting(result, run, measure, sweep) if sweep is not None else ()),
+        *_unlabelled(result, run, measure, swept=sweep is not None),
         *_of_recall(result, run),
         *_slice(result, run, measure),
         *_unjudged(result),
@@ -73,48 +84,89 @@ def advice_section(found: list[Advice], run: str = "") -> str:
     return f"<h2>What to do next</h2>{whose}<ol>{items}</ol>" if items else ""
 
 
-def _largest(fall: Waterfall) -> Iterator[Advice]:
-    worst = fall.largest
-    if worst is None:
-        return
-    remedy = _REMEDIES.get(worst.name, "Look at what this stage takes away, and why.")
-    yield (
-        f"The largest loss: {about(worst.name)}, {share(worst.lost)} of the relevant documents.",
-        remedy,
+def _losses(fall: Waterfall) -> Iterator[Advice]:
+    """The largest losses, and what to do about each."""
+    worst = [step for step in sorted(fall.steps, key=lambda step: -step.lost) if step.documents]
+    for place, step in enumerate(worst[:_LOSSES]):
+        if place and step.lost < _WORTH:
+            break
+        who, how = (
+            about(step.name),
+            _REMEDIES.get(step.name, "Look at what it takes away, and why."),
+        )
+        what = (
+            f"{share(step.lost)} of the relevant documents"
+            if place == 0
+            else f"{share(step.lost)} of all known, {plural(step.documents, 'document')}"
+        )
+        if step.name == "exact":
+            how = f"{how}{_just_below(fall)}"
+        lead = "The largest loss:" if place == 0 else "Then:"
+        yield f"{lead} {who}, {what}.", how
+
+
+def _just_below(fall: Waterfall) -> str:
+    """How many of what the model loses stand not far below k."""
+    stage, ranks = fall["exact"], fall.ranks["exact"]
+    near = ranks[stage.lost_pairs]
+    found, deepest = int((near > 0).sum()), int(near.max(initial=0))
+    if not found:
+        return ""
+    return (
+        f" {found:,} of these {len(near):,} stand just below k, among its first {deepest:,}: more "
+        "results and a reranker bring them back."
     )
-    own = [step for step in fall.steps if step.name in ("codes", "index") and step is not worst]
-    for step in sorted(own, key=lambda step: -step.lost):
-        if step.documents and step.lost >= _WORTH:
-            who = about(step.name)
-            yield (
-                f"{who[:1].upper()}{who[1:]} loses {plural(step.documents, 'relevant document')} "
-                f"that exact search finds: {share(step.lost)} of all known.",
-                _REMEDIES[step.name].removeprefix(_FOUND),
-            )
+
+
+def _unlabelled(result: Result, run: str, measure: str, *, swept: bool) -> Iterator[Advice]:
+    """What to do where nothing says which neighbours are relevant."""
+    if result.truth is None or result.judgments is not None:
+        return
+    mean = result.mean(measure, run)
+    if mean < TARGET and not swept:
+        yield (
+            f"Raise the search setting: {measure} is {number(mean, 3)}.",
+            f'semrecall tune --target "{measure} >= {TARGET:g}" finds the cheapest setting that '
+            "reaches a target of yours, and confirms it on queries it has not seen.",
+        )
+    if mean < 1:
+        yield (
+            "Find out whether it matters.",
+            "No judgment says which of the missed neighbours are relevant. semrecall plan picks "
+            "the pairs to label, the missed ones first; semrecall judge asks a model, semrecall "
+            "label people.",
+        )
 
 
 def _of_recall(result: Result, run: str) -> Iterator[Advice]:
-    """What recall and semantic recall say together."""
+    """What recall and semantic recall say together, over the queries that have both."""
     names = {m.name: str(m) for m in reversed(result.measures)}
     if not {"recall", "srecall"} <= names.keys():
         return
-    recall, semantic = result.mean(names["recall"], run), result.mean(names["srecall"], run)
-    if semantic - recall > _SMALL:
+    pair = [result[names[n], run].values for n in ("recall", "srecall")]
+    both = np.isfinite(pair[0]) & np.isfinite(pair[1])
+    recall, semantic = (values[both] for values in pair)
+    [[low, high]] = bootstrap_means(
+        [semantic - recall], seed=result.seed, confidence=result.confidence
+    )
+    if not both.any() or not (low > 0 or high < 0):
+        return
+    lost, by_recall = percent(1 - float(semantic.mean())), percent(1 - float(recall.mean()))
+    if semantic.mean() - recall.mean() > _SMALL:
         yield (
             f"Set targets for {names['srecall']}, not for {names['recall']}.",
-            f"Recall counts {percent(1 - recall)} as lost, of the relevant neighbours it is "
-            f"{percent(1 - semantic)}: search tuned for recall pays for results nobody misses.",
+            f"Recall counts {by_recall} as lost, of the relevant neighbours it is {lost}: search "
+            "tuned for recall pays for results nobody misses.",
         )
-    elif recall - semantic > _SMALL:
+    elif recall.mean() - semantic.mean() > _SMALL:
         yield (
             f"Do not rely on {names['recall']} here.",
-            f"Relevant neighbours are lost more often than the rest: {percent(1 - semantic)} "
-            f"against {percent(1 - recall)}.",
+            f"Relevant neighbours are lost more often than the rest: {lost} against {by_recall}.",
         )
 
 
 def _slice(result: Result, run: str, measure: str) -> Iterator[Advice]:
-    """The group that loses most, where it stands apart from the whole."""
+    """The group that loses most, where its interval lies apart from the mean over all."""
     lower = next(m.lower_is_better for m in result.measures if str(m) == measure)
     whole = result.mean(measure, run)
     rows: list[Summary] = [
@@ -122,15 +174,16 @@ def _slice(result: Result, run: str, measure: str) -> Iterator[Advice]:
         for column in result.slices
         for row in result.summary(by=column)
         if row.run == run and row.measure == measure and row.n >= _ENOUGH
-    ]
+        and (row.low > whole if lower else row.high < whole)
+    ]  # fmt: skip
     gaps = [(row.mean - whole if lower else whole - row.mean, row) for row in rows]
     size, row = max(gaps, key=lambda pair: pair[0], default=(0.0, None))
     if row is not None and size > _SMALL:
         column = "semantic neighbours" if row.column == "sn" else one_line(row.column)
         yield (
             f"The worst group: {column} {one_line(row.group)}.",
-            f"{measure} is {number(row.mean, 3)} over its "
-            f"{plural(row.n, 'query', 'queries')}, {number(whole, 3)} over all. "
+            f"{measure} is {number(row.mean, 3)} ({number(row.low, 3)} to {number(row.high, 3)}) "
+            f"over its {plural(row.n, 'query', 'queries')}, {number(whole, 3)} over all. "
             "Look at its queries first.",
         )
 
@@ -138,6 +191,11 @@ def _slice(result: Result, run: str, measure: str) -> Iterator[Advice]:
 def _setting(result: Result, run: str, measure: str, sweep: Sweep | SavedSweep) -> Iterator[Advice]:
     """The cheapest setting of a sweep that reaches the target."""
     if measure not in map(str, sweep.measures):
+        yield (
+            f"Sweep {measure} too.",
+            f"The sweep has {', '.join(map(str, sweep.measures))}, so it does not say which "
+            f"setting reaches {measure} {TARGET:g}: semrecall sweep -m {measure}.",
+        )
         return
     rows = [row for row in sweep.rows() if not math.isnan(row.measures[measure].mean)]
     reached = [row for row in rows if row.measures[measure].mean >= TARGET]
@@ -148,17 +206,33 @@ def _setting(result: Result, run: str, measure: str, sweep: Sweep | SavedSweep) 
             f"The best has {number(best, 3)}: sweep higher settings, or build the index anew.",
         )
         return
-    best_row = min(reached, key=lambda row: row.cost.mean)
-    found = best_row.measures[measure]
-    yield (
-        f"The setting for it: {one_line(str(best_row.setting))}.",
-        f"Of the settings of {one_line(best_row.setting.system)} that were swept it is the "
-        f"cheapest with {measure} of {TARGET:g} or more: "
-        f"{number(found.mean, 3)} ({number(found.low, 3)} to {number(found.high, 3)}) for "
-        f"{sweep.objective.name.replace('_', ' ')} {cost_number(best_row.cost.mean)}. Here it is "
-        f"{number(result.mean(measure, run), 3)}. Confirm it on queries held out "
-        "(semrecall tune).",
+    cheapest = min(reached, key=lambda row: row.cost.mean)
+    found, here = cheapest.measures[measure], result.mean(measure, run)
+    setting, system = one_line(str(cheapest.setting)), one_line(cheapest.setting.system)
+    reaches = f"{number(found.mean, 3)} ({number(found.low, 3)} to {number(found.high, 3)})"
+    cost = f"{sweep.objective.name.replace('_', ' ')} {cost_number(cheapest.cost.mean)}"
+    now = (
+        f"This run has {number(here, 3)}, more than such a target asks"
+        if here >= TARGET
+        else f"This run has {number(here, 3)}"
     )
+    yield (
+        f"The cheapest setting swept with {measure} of at least {TARGET:g}: {setting}.",
+        f"{system} then has {reaches} for {cost}.{_all_of_it(result, sweep, cheapest)} {now}. "
+        f"{TARGET:g} is this page's example of a target: take your own, and confirm the setting on "
+        "queries held out (semrecall tune).",
+    )
+
+
+def _all_of_it(result: Result, sweep: Sweep | SavedSweep, row: Row) -> str:
+    """Whether a setting costs what exact search costs."""
+    truth = result.truth
+    rows = None if truth is None else truth.identity.get("base", {}).get("rows")
+    if sweep.objective.name != "distance_computations" or not rows:
+        return ""
+    if row.cost.mean < _WHOLE * rows:
+        return ""
+    return f" That is as much as exact search over all {rows:,} rows: no index is needed for it."
 
 
 def _unjudged(result: Result) -> Iterator[Advice]:

@@ -6,13 +6,17 @@ import math
 from html import escape
 from typing import TYPE_CHECKING
 
-from semrecall.text import number, one_line
+import numpy as np
+
+from semrecall.text import number, one_line, plural
 
 if TYPE_CHECKING:
     from semrecall.evaluate import Result
 
 __all__ = ["facts", "headline", "percent"]
 
+#: A mean over this share of the queries, or more, is told without saying over how many.
+_MOST = 0.75
 #: What a run loses, by measure: the most telling first.
 _LOST = {
     "srecall": "of the relevant neighbours",
@@ -86,13 +90,21 @@ def _loss(
     if math.isnan(lost):
         sentence = f"{who} cannot be judged, because {measure} is undefined for every query"
     else:
-        sentence = f"{who} loses {percent(lost)} {_LOST[telling]}"
+        sentence = f"{who} loses {percent(lost)} {_LOST[telling]}{_over(result, run, measure)}"
     if recall is None or math.isnan(result.mean(recall, run)):
         return sentence
     by_recall = percent(1 - result.mean(recall, run))
     if len(result.runs) > 1:
         return f"{sentence} (recall suggests {by_recall})"
     return f"{sentence}; recall suggests {by_recall}"
+
+
+def _over(result: Result, run: str, measure: str) -> str:
+    """Over how many queries, where it is not most of them."""
+    defined = int(np.isfinite(result[measure, run].values).sum())
+    if defined >= _MOST * len(result.queries):
+        return ""
+    return f" ({defined:,} of {plural(len(result.queries), 'query', 'queries')} have a value)"
 
 
 def _of_any(result: Result) -> str:

@@ -84,7 +84,7 @@ def behind_losses(found: Waterfall, limit: int = _LISTED) -> list[str]:
 def waterfall_remarks(found: Waterfall) -> str:
     """What to know of a waterfall, as a list."""
     lines = remarks(found)
-    if found.stages[0].name == EXACT and not found.steps[0].documents:
+    if any(step.name == EXACT and not step.documents for step in found.steps):
         lines.insert(
             0, "nothing is lost by the embedding model, as far as is known: no relevant document "
             "is judged that is not among the exact neighbours; judge others to see what it loses",
@@ -145,7 +145,7 @@ def _behind(found: Waterfall, name: str, limit: int, *, lucky: bool) -> str:
     """The queries behind a loss, or behind lucky finds, in a list that folds."""
     counts = found[name].lucky if lucky else found[name].lost
     queries = found.lucky(name, limit) if lucky else found.behind(name, limit)
-    stages = [stage.name for stage in found.stages]
+    stages = list(found.ranks)
     items = "\n".join(_query(one, stages) for one in queries)
     more = int((counts > 0).sum()) - len(queries)
     rest = f"<p>And {plural(more, 'query', 'queries')} more.</p>" if more > 0 else ""

@@ -52,7 +52,7 @@ class Aging:
         """
         if not self.rows_then or self.rows_now is None:
             return math.nan
-        return abs(self.rows_now - self.rows_then) / self.rows_then
+        return abs(self.rows_now - self.rows_then) / max(self.rows_then, self.rows_now)
 
     @property
     def stale(self) -> float:

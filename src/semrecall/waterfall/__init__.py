@@ -13,7 +13,7 @@ from semrecall.data.ids import codes_in, unify
 from semrecall.data.matching import difference
 from semrecall.data.rows import repeated, row_numbers
 from semrecall.data.slices import column_slices
-from semrecall.errors import InputError, MismatchError
+from semrecall.errors import InputError, MeasureError, MismatchError
 from semrecall.stats.intervals import check_confidence
 from semrecall.text import plural
 from semrecall.waterfall.result import LostQuery, Stage, Step, Waterfall
@@ -21,10 +21,10 @@ from semrecall.waterfall.result import LostQuery, Stage, Step, Waterfall
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["CODES", "EXACT", "LostQuery", "Stage", "Step", "Waterfall", "waterfall"]
+__all__ = ["CODES", "DEPTH", "EXACT", "LostQuery", "Stage", "Step", "Waterfall", "waterfall"]
 
-#: Names of the two stages that exact search tells.
-EXACT, CODES = "exact", "codes"
+#: Names of the stages that k and exact search tell.
+DEPTH, EXACT, CODES = "depth", "exact", "codes"
 NO_RELEVANT = "no relevant document known"
 NOT_SEARCHED = "not in the truth"
 
@@ -52,13 +52,17 @@ def waterfall(
     comes back after it was lost (an index may find what lies outside the exact top k) is a lucky
     find of that stage, counted apart.
 
+    No list of k results holds more than k: where a query has more relevant documents, those beyond
+    k are lost by a stage of their own, "depth", before any other. Which they are is a choice, for
+    lists only: of those that the first stage does not have, the ones farthest down in it.
+
     judgments: which documents are relevant: those with a grade of at least `rel`.
     truth: the run of exact search; what is not among its first k is lost by the embedding model.
     codes: exact search over the codes of a quantised index (see `codes_truth`), first k.
     runs: results of the stages after, in order, by name: {"index": run, "rerank": run, "context":
         run, "answer": run}; a single Run is the index. An answer is the documents it used.
     k: of the truth, the codes and the first of the runs; the depth of the truth when None. Later
-        stages count as they are.
+        stages count as they are. MeasureError where truth or codes are less deep.
     cuts: {stage: n}: only the first n results of that stage count.
     query_texts, document_texts: {id: text}, shown with what was lost.
     columns, by: a frame or mapping with query_id, and names of its columns to slice by.
@@ -80,15 +84,21 @@ def waterfall(
     kept = np.ones(len(relevant.documents), dtype=bool)
     made, ranks = [], {}
     notes: list[str] = []
+
+    def add(name: str, cut: int | None, there: NDArray[np.bool_]) -> None:
+        nonlocal kept
+        lost, lucky = kept & ~there, there & ~kept
+        kept = kept & there
+        made.append(Stage(name, cut, relevant.count(lost), relevant.count(lucky), lost, lucky))
+
     for name, run, cut in stages:
         ranks[name] = found = relevant.ranks_in(run)
-        notes += _notes(name, run, relevant, nothing=not found.any())
+        notes += _notes(name, run, cut, relevant, nothing=not found.any())
         there = (found > 0) & (found <= (cut or found.max(initial=0)))
-        lost, lucky = kept & ~there, there & ~kept
-        kept &= there
-        made.append(
-            Stage(name, cut, relevant.count(lost), relevant.count(lucky), lost, lucky)
-        )  # fmt: skip
+        beyond = relevant.beyond(cut, found, there) if cut and not made else None
+        if cut and beyond is not None and beyond.any():
+            add(DEPTH, cut, ~beyond)
+        add(name, cut, there)
     names = [by] if isinstance(by, str) else list(by)
     queries = relevant.queries
     return Waterfall(
@@ -124,7 +134,7 @@ def _stages(
     if codes is not None:
         found[CODES] = codes
     for name in after:
-        if name in found or not str(name).strip():
+        if name in (*found, DEPTH) or not str(name).strip():
             raise InputError(f"a stage cannot be called {name!r}; that name is taken, or empty")
     found |= after
     if not found:
@@ -137,13 +147,29 @@ def _stages(
     low = [name for name, cut in cuts.items() if cut < 1]
     if low:
         raise InputError(f"the cut of {low[0]!r} is {cuts[low[0]]}; expected at least 1")
+    asked = dict.fromkeys((EXACT, CODES), k) | cuts
     if k is None and truth is not None:
         k = truth.k or truth.depth or 1
     first = next(iter(after), None)
     return [
-        (name, run, cuts.get(name, k if name in (EXACT, CODES, first) else None))
+        (
+            name,
+            _deep_enough(name, run, asked.get(name)),
+            cuts.get(name, k if name in (EXACT, CODES, first) else None),
+        )
         for name, run in found.items()
     ]
+
+
+def _deep_enough(name: str, run: Run, k: int | None) -> Run:
+    """The run of a stage, where it can have k results."""
+    if name in (EXACT, CODES) and k is not None and k > run.depth:
+        what = "the truth is" if name == EXACT else "the search over the codes is"
+        raise MeasureError(
+            f"k is {k:,}, but {what} only {run.depth:,} deep",
+            hint=f"search it again with -k {k}, or take k up to {run.depth:,}",
+        )
+    return run
 
 
 class _Relevant:
@@ -199,6 +225,22 @@ class _Relevant:
         """How many of these pairs each query has, (n,)."""
         return np.bincount(self.rows[which], minlength=len(self.queries)).astype(np.int64)
 
+    def beyond(
+        self, k: int, ranks: NDArray[np.int64], there: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
+        """Which pairs no list of k holds: of each query those more than k, farthest down first.
+
+        ranks, there (m,): in the first stage, and whether they are among its first k.
+        """
+        sizes = self.count(np.ones(len(self.rows), dtype=bool))
+        last = np.where(ranks == 0, np.iinfo(np.int64).max, ranks)
+        order = np.lexsort((-last, there, self.rows))
+        starts = np.cumsum(sizes) - sizes
+        place = np.arange(len(order)) - starts[self.rows[order]]
+        beyond = np.zeros(len(order), dtype=bool)
+        beyond[order] = place < (sizes - k)[self.rows[order]]
+        return beyond
+
     def ranks_in(self, run: Run) -> NDArray[np.int64]:
         """The rank (from 1) of each pair's document in its query's row, 0 where it is not there.
 
@@ -228,8 +270,12 @@ class _Relevant:
         return found
 
 
-def _notes(name: str, run: Run, relevant: _Relevant, *, nothing: bool) -> Iterator[str]:
+def _notes(
+    name: str, run: Run, cut: int | None, relevant: _Relevant, *, nothing: bool
+) -> Iterator[str]:
     """What a reader should know of a stage."""
+    if cut is not None and cut > run.depth:
+        yield f"stage {name!r} is {run.depth:,} deep, less than {cut:,}"
     ours, theirs = unify(relevant.queries, run.queries)
     absent = int(np.count_nonzero(~np.isin(ours, theirs)))
     if absent == len(ours):

@@ -16,6 +16,7 @@ __all__ = ["about", "document", "headline", "opening", "remarks", "step_rows", "
 HEADS = ("stage", "lost", "interval", "documents", "queries", "left", "lucky finds")
 #: What the stages with a meaning of their own lose.
 _WORDS = {
+    "depth": "the cut at k",
     "exact": "the embedding model",
     "codes": "quantisation",
     "index": "the index",
@@ -73,6 +74,13 @@ def remarks(found: Waterfall) -> list[str]:
         for reason, count in found.left_out.items()
     ]
     lines += found.notes
+    for stage in found.stages[:1]:
+        if stage.name == "depth":
+            more = plural(int((stage.lost > 0).sum()), "query has", "queries have")
+            lines.append(
+                f"depth: {more} more relevant documents than the {stage.cut:,} results that count; "
+                "no search can return them all"
+            )
     if any(stage.lucky.any() for stage in found.stages):
         lines.append(
             "lucky finds: relevant documents that a stage has although an earlier one lost them; "
