@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,11 @@ def test_a_setting_is_no_cure_for_a_run_that_has_no_fault():
     assert "This run has 1.000, more than such a target asks." in how
     other = sr.evaluate(exact, ["srecall@5"], truth=exact, judgments=labels)
     assert "Sweep srecall@5 too." in dict(advice(other, None, swept))
+    assert "It is the dearest" not in how
+    ends = swept.curves["shells"][0], swept.curves["shells"][-1]
+    dear = replace(swept, curves={"shells": ends})
+    [how] = [how for what, how in advice(perfect, None, dear) if "at least 0.95" in what]
+    assert "It is the dearest setting swept." in how
     # All rows compared: what exact search costs.
     [row] = [row for row in swept.rows() if row.setting.search == (("visit", 80),)]
     base = {"base": {"rows": int(row.cost.mean)}}

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semrecall.report.headline import percent
-from semrecall.stats.intervals import bootstrap_means
+from semrecall.report.headline import apart, percent
 from semrecall.text import number, one_line, plural, share
 from semrecall.tuning.text import cost_number
 from semrecall.waterfall.text import about
@@ -143,14 +142,12 @@ def _of_recall(result: Result, run: str) -> Iterator[Advice]:
     names = {m.name: str(m) for m in reversed(result.measures)}
     if not {"recall", "srecall"} <= names.keys():
         return
-    pair = [result[names[n], run].values for n in ("recall", "srecall")]
-    both = np.isfinite(pair[0]) & np.isfinite(pair[1])
-    recall, semantic = (values[both] for values in pair)
-    [[low, high]] = bootstrap_means(
-        [semantic - recall], seed=result.seed, confidence=result.confidence
-    )
-    if not both.any() or not (low > 0 or high < 0):
+    low, high = apart(result, run, names["recall"], names["srecall"])
+    if not (low > 0 or high < 0):
         return
+    pair = [result[names[n], run].values for n in ("recall", "srecall")]
+    both = np.isfinite(pair).all(axis=0)
+    recall, semantic = (values[both] for values in pair)
     lost, by_recall = percent(1 - float(semantic.mean())), percent(1 - float(recall.mean()))
     if semantic.mean() - recall.mean() > _SMALL:
         yield (
@@ -225,14 +222,16 @@ def _setting(result: Result, run: str, measure: str, sweep: Sweep | SavedSweep) 
 
 
 def _all_of_it(result: Result, sweep: Sweep | SavedSweep, row: Row) -> str:
-    """Whether a setting costs what exact search costs."""
+    """Whether a setting costs what exact search costs, or all that the sweep has."""
     truth = result.truth
     rows = None if truth is None else truth.identity.get("base", {}).get("rows")
-    if sweep.objective.name != "distance_computations" or not rows:
-        return ""
-    if row.cost.mean < _WHOLE * rows:
-        return ""
-    return f" That is as much as exact search over all {rows:,} rows: no index is needed for it."
+    counted = sweep.objective.name == "distance_computations"
+    if rows and counted and row.cost.mean >= _WHOLE * rows:
+        return f" That is as much as exact search over all {rows:,} rows: no index is needed."
+    system = row.setting.system
+    costs = [other.cost.mean for other in sweep.rows() if other.setting.system == system]
+    dearest = max(costs) == row.cost.mean and len(costs) > 1
+    return " It is the dearest setting swept." * dearest
 
 
 def _unjudged(result: Result) -> Iterator[Advice]:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from semrecall.stats.intervals import bootstrap_means
 from semrecall.text import number, one_line, plural
 
 if TYPE_CHECKING:
     from semrecall.evaluate import Result
 
-__all__ = ["facts", "headline", "percent"]
+__all__ = ["apart", "facts", "headline", "percent"]
 
 #: A mean over this share of the queries, or more, is told without saying over how many.
 _MOST = 0.75
@@ -93,10 +94,26 @@ def _loss(
         sentence = f"{who} loses {percent(lost)} {_LOST[telling]}{_over(result, run, measure)}"
     if recall is None or math.isnan(result.mean(recall, run)):
         return sentence
+    low, high = apart(result, run, recall, measure)
     by_recall = percent(1 - result.mean(recall, run))
-    if len(result.runs) > 1:
-        return f"{sentence} (recall suggests {by_recall})"
-    return f"{sentence}; recall suggests {by_recall}"
+    if not math.isnan(lost) and by_recall == percent(lost):
+        by_recall = "the same"
+    elif low <= 0 <= high:
+        by_recall = f"about the same, {by_recall}"
+    suggests = f"recall suggests {by_recall}"
+    return f"{sentence} ({suggests})" if len(result.runs) > 1 else f"{sentence}; {suggests}"
+
+
+def apart(result: Result, run: str, first: str, second: str) -> tuple[float, float]:
+    """The interval of what the second measure has more, over the queries that have both.
+
+    NaN for fewer than two.
+    """
+    more = result[second, run].values - result[first, run].values
+    if np.isfinite(more).sum() < 2:
+        return math.nan, math.nan
+    [[low, high]] = bootstrap_means([more], seed=result.seed, confidence=result.confidence)
+    return float(low), float(high)
 
 
 def _over(result: Result, run: str, measure: str) -> str:
