@@ -148,7 +148,7 @@ def test_whole_vectors_do_not_come_back(hnsw: System, monkeypatch: pytest.Monkey
 def test_flat_l2_is_asked_in_batches_that_fit() -> None:
     system = open_system("milvus?index=FLAT").build(BASE, "l2")
     # 64 MiB for differences of 4 * 24 * 4000 bytes a query: 67108864 // 384000 = 174.
-    assert system._at_once(system._held()) == 174
+    assert system._at_once == 174
     system.close()
 
 
@@ -304,7 +304,7 @@ def test_collections_that_cannot_be_searched_say_why(
     schema.add_field("two", DataType.FLOAT_VECTOR, dim=4)
     client.create_collection("both", schema=schema)
     spec = f"milvus?path={database}&collection=both"
-    with pytest.raises(InputError, match="has 2 fields of float vectors: one, two"):
+    with pytest.raises(InputError, match="has several fields of float vectors: one, two"):
         _ = open_system(spec).space
     with pytest.raises(InputError, match="no field of float vectors 'three'"):
         _ = open_system(spec + "&vector=three").space

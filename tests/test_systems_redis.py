@@ -145,7 +145,7 @@ def test_wrong_input_is_explained(server, rest, message):
 
 
 def test_only_cosine_and_only_its_dimension(server):
-    with pytest.raises(MismatchError, match="by cosine alone"):
+    with pytest.raises(MismatchError, match="has no space ip; it has cosine"):
         open_system(spec(server)).build(BASE, "ip")
     system = open_system(spec(server)).build(BASE, "cosine")
     with pytest.raises(MismatchError, match="has 12 dimensions"):

@@ -106,6 +106,15 @@ class Client:
             raise self._fault(f"{self.url}{path} replied {shown!r}, which is no JSON")
         return reply.data
 
+    def found(self, path: str) -> Any:
+        """The JSON at a path; None where nothing is there."""
+        reply = self.ask("GET", path)
+        if reply.status == 404:
+            return None
+        if reply.status >= 300:
+            raise self.refused("GET", path, reply)
+        return reply.data
+
     def refused(self, method: str, path: str, reply: Reply) -> SemrecallError:
         """The error for a reply that is a refusal."""
         hint = None

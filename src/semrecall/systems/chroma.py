@@ -6,34 +6,35 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from semrecall.data import Vectors
-from semrecall.data.ids import ids as ids_of
 from semrecall.errors import InputError, SemrecallError, SystemFault
 from semrecall.registry import import_extra
-from semrecall.space import space as space_of
 from semrecall.systems.base import Knob
-from semrecall.systems.collection import Collection, CollectionSystem, by_filter
-from semrecall.systems.connection import Session, own_folder, plain_error, remove_folder, within
-from semrecall.systems.stored import answer, flag, stored_blocks
+from semrecall.systems.collection import (
+    Asked,
+    Asker,
+    Collection,
+    CollectionSystem,
+    Found,
+    Recipe,
+    built_with,
+)
+from semrecall.systems.connection import Session, own_folder, remove_folder, within
+from semrecall.systems.stored import flag
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from semrecall.space import Space
 
 __all__ = ["ChromaSystem"]
 
-_KEY = "CHROMA_API_KEY"
-_SPACES = ("ip", "cosine", "l2")
-#: Queries of one request, and vectors of a page.
-_AT_ONCE, _PAGE = 256, 2000
+#: Vectors of a page.
+_PAGE = 2000
 
 _EF_SEARCH = "length of the candidate list"
 _BUILD_KNOBS = (
@@ -55,7 +56,9 @@ class ChromaSystem(CollectionSystem):
     The key of a server comes from CHROMA_API_KEY.
     """
 
-    engine, port, key = "chroma", 8000, _KEY
+    engine, title, port, key = "chroma", "Chroma", 8000, "CHROMA_API_KEY"
+    metrics: ClassVar = {"ip": "ip-distance", "cosine": "cosine-distance", "l2": "squared-l2"}
+    has_exact = False
     options: ClassVar = {
         **CollectionSystem.options,
         "url": "where the server is: chroma://host:8000/collection",
@@ -93,24 +96,12 @@ class ChromaSystem(CollectionSystem):
             Knob("ef_search", "search", 1, max(kept, 65_536), kept, about, "log", from_k=True),
         )
 
-    @property
-    def _place(self) -> str:
-        if self.address is not None:
-            return f"Chroma at {self.address}"
-        return f"Chroma in {self.path or 'a temporary folder'}"
-
     # -- what there is --------------------------------------------------------------------
 
-    @property
-    def _client(self) -> Any:
-        if self._session is None:
-            with self._talking("opening it"):
-                self._session = self._files(self.path) if self.address is None else self._served()
-        return self._session.client
-
-    def _served(self) -> Session:
-        assert self.address is not None
-        key = os.environ.get(_KEY, "")
+    def _open(self) -> Session:
+        if self.address is None:
+            return self._files(self.path)
+        key = os.environ.get(self.key, "")
         made = partial(
             _chromadb().HttpClient,
             host=self.address.host,
@@ -120,38 +111,28 @@ class ChromaSystem(CollectionSystem):
             settings=_settings(),
             **self._within,
         )
-        client = within(self.timeout, f"{self._place}: opening it", "timeout", made)
+        client = self._call("opening it", made)
         return Session(client, _close_served, client)
 
     def _files(self, path: Path | None, folder: Path | None = None) -> Session:
         """A client of files, which are removed with it where they are in a folder of ours."""
         if path is None:
-            folder = own_folder()
-        client = _chromadb().PersistentClient(
-            str(path or folder), settings=_settings(), **self._within
-        )
+            path = folder = own_folder()
+        client = _chromadb().PersistentClient(str(path), settings=_settings(), **self._within)
         return Session(client, _close, client, folder)
 
-    @contextmanager
-    def _talking(self, doing: str) -> Iterator[None]:
-        try:
-            yield
-        except SemrecallError:
-            raise
-        except Exception as error:
-            told = import_extra("chromadb.errors", "chroma", "the system 'chroma'")
-            said = plain_error(error, os.environ.get(_KEY))
-            text = f"{self._place} failed at {doing}: {said}"
-            if isinstance(error, told.InvalidArgumentError | told.InvalidDimensionException):
-                raise InputError(text) from error
-            if doing == "a search" and isinstance(error, ValueError):
-                raise InputError(text) from error
-            hint = None
-            if self.address is not None:
-                hint = "is it running, and is this its address?"
-            if isinstance(error, told.ChromaAuthError):
-                hint = f"the key is read from {_KEY} in the environment"
-            raise SystemFault(text, hint=hint) from error
+    def _failures(self) -> tuple[type[BaseException], ...]:
+        return (Exception,)
+
+    def _blame(self, error: Any, said: str, doing: str) -> tuple[type[SemrecallError], str | None]:
+        told = import_extra("chromadb.errors", "chroma", "the system 'chroma'")
+        wrong = (told.InvalidArgumentError, told.InvalidDimensionException)
+        if isinstance(error, wrong) or (doing == "a search" and isinstance(error, ValueError)):
+            return InputError, None
+        if isinstance(error, told.ChromaAuthError):
+            return SystemFault, self._key_hint
+        running = "is it running, and is this its address?"
+        return SystemFault, None if self.address is None else running
 
     def _call(self, doing: str, work: Any, **given: Any) -> Any:
         """What Chroma answers; a server has until `timeout`, for its client waits for ever."""
@@ -166,8 +147,7 @@ class ChromaSystem(CollectionSystem):
         found = self._call("a look at its collections", self._client.list_collections)
         return [collection.name for collection in found]
 
-    def _look(self) -> Collection | None:
-        name = str(self.collection)
+    def _look(self, name: str) -> Collection | None:
         if name not in self._names():
             return None
         doing = f"a look at the collection {name!r}"
@@ -179,18 +159,13 @@ class ChromaSystem(CollectionSystem):
         told = held.configuration_json
         index = "HNSW" if told.get("hnsw") else "SPANN"
         details = dict(told.get("hnsw") or told.get("spann") or {})
-        space = str(details.pop("space", "l2"))
-        if space not in _SPACES:
-            raise InputError(
-                f"the collection {name!r} is compared by {space}; expected {', '.join(_SPACES)}"
-            )
+        space = self._space_told(details.pop("space", "l2"), f"the collection {name!r}")
         details["version"] = _chromadb().__version__
         if self.address is not None:
             details["server"] = self._call(doing, self._client.get_version)
         return Collection(
-            name, "embedding", "id", first.shape[1], space_of(space), rows,
-            index=index, details=details,
-        )  # fmt: skip
+            name, "embedding", "id", first.shape[1], space, rows, index=index, details=details
+        )
 
     def _held_by(self, client: Any) -> Any:
         return self._call(
@@ -202,25 +177,24 @@ class ChromaSystem(CollectionSystem):
 
     # -- made -----------------------------------------------------------------------------
 
-    def _fill(self, base: Vectors, space: Space, knobs: Mapping[str, Any]) -> None:
-        self._copy, client = None, self._client
-        hnsw = {knob.name: knob.default for knob in _BUILD_KNOBS} | dict(knobs)
-        held = self._call(
+    def _create(self, recipe: Recipe) -> None:
+        self._copy = None
+        self._call(
             "a build",
-            client.create_collection,
+            self._client.create_collection,
             name=self.collection,
-            configuration={"hnsw": {"space": space.name, **hnsw}},
+            configuration={
+                "hnsw": {"space": recipe.space.name, **built_with(_BUILD_KNOBS, recipe.knobs)}
+            },
             embedding_function=None,
         )
-        self._begun, filled = True, False
-        most = int(self._call("a build", client.get_max_batch_size))
-        for ids, block in stored_blocks(base, space):
-            names = [str(i) for i in ids]
-            for start in range(0, len(names), most):
-                stop, filled = start + most, True
-                self._call("a build", held.add, ids=names[start:stop], embeddings=block[start:stop])
-        if not filled:
-            raise InputError("the base holds no vector that can be searched")
+
+    def _insert(self, ids: NDArray[np.int64] | list[str], block: NDArray[np.float32]) -> None:
+        held, names = self._held_by(self._client), [str(i) for i in ids]
+        most = int(self._call("a build", self._client.get_max_batch_size))
+        for start in range(0, len(names), most):
+            rows = slice(start, start + most)
+            self._call("a build", held.add, ids=names[rows], embeddings=block[rows])
 
     def _dropping(self) -> Callable[[], Any]:
         seconds = None if self.address is None else self.timeout
@@ -228,37 +202,26 @@ class ChromaSystem(CollectionSystem):
 
     # -- searched -------------------------------------------------------------------------
 
-    def search(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        *,
-        filters: Sequence[Any] | None = None,
-        **settings: Any,
-    ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """Ids (n, at most k) and scores. filters: those of Chroma, {"lang": "de"}.
+    def _asker(self, asked: Asked) -> Asker:
+        """Filters are those of Chroma, {"lang": "de"}.
 
         {"where": ..., "where_document": ...} holds both kinds of them.
         """
-        matrix, facts = self._asked(queries, k), self._held()
-        held = self._held_by(self._client_with(self.turned("search", settings)))
-        found: list[Any] = [None] * len(matrix)
-        for given, part in by_filter(filters, len(matrix), _AT_ONCE):
+        held = self._held_by(self._client_with(asked.wanted or {}))
+        most = min(asked.k, self._held().rows)
+
+        def ask(matrix: NDArray[np.float32], given: Any) -> Sequence[Found]:
             told = self._call(
                 "a search",
                 held.query,
-                query_embeddings=matrix[part],
-                n_results=min(k, facts.rows),
+                query_embeddings=matrix,
+                n_results=most,
                 include=["distances"],
                 **_conditions(given),
             )
-            for row, ids, distances in zip(part, told["ids"], told["distances"], strict=True):
-                found[row] = (ids, _scores(np.array(distances), facts.space))
-        # Chroma knows texts only; those that are integers are the same ids.
-        integers = ids_of([i for ids, _ in found for i in ids]).are_integers
-        if integers:
-            found = [([int(i) for i in ids], scores) for ids, scores in found]
-        return answer(found, facts.space, integer_ids=integers)
+            return list(zip(told["ids"], told["distances"], strict=True))
+
+        return ask
 
     def _client_with(self, wanted: Mapping[str, Any]) -> Any:
         """A client of files with this ef_search: the collection's own, or those of a copy."""
@@ -316,8 +279,7 @@ class ChromaSystem(CollectionSystem):
 
     def build_snippet(self, knobs: Mapping[str, Any]) -> str:
         """Python, for chromadb."""
-        facts = self._held()
-        made = {"space": facts.space.name, **knobs}
+        made = {"space": self.space.name, **knobs}
         return (
             f'collection = client.create_collection("{self._shown}", '
             f'configuration={{"hnsw": {made!r}}})\n'
@@ -345,13 +307,6 @@ def _conditions(given: Any) -> dict[str, Any]:
     return {"where": dict(given)}
 
 
-def _scores(distances: NDArray[np.float64], space: Space) -> NDArray[np.float64]:
-    """Chroma tells l2 squared, and one less the similarity."""
-    if space.name == "l2":
-        return np.sqrt(np.maximum(distances, 0))
-    return 1 - distances
-
-
 def _dropped(client: Any, name: str, seconds: float | None) -> None:
     def drop() -> None:
         if any(collection.name == name for collection in client.list_collections()):
@@ -372,5 +327,4 @@ def _close_served(client: Any) -> None:
 
 def _close(client: Any, folder: Path | None) -> None:
     client.close()
-    if folder is not None:
-        remove_folder(folder)
+    remove_folder(folder)

@@ -13,8 +13,18 @@ from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from semrecall.errors import InputError, SystemFault
+from semrecall.web import Client
 
-__all__ = ["Address", "Session", "own_folder", "plain_error", "quietly", "remove_folder", "within"]
+__all__ = [
+    "Address",
+    "Session",
+    "own_folder",
+    "plain_error",
+    "quietly",
+    "remove_folder",
+    "web_session",
+    "within",
+]
 
 T = TypeVar("T")
 
@@ -59,14 +69,30 @@ class Session:
         weakref.finalize(self, quietly, close, *given)
 
 
+def web_session(
+    address: Any, tls: bool | None, headers: dict[str, str], timeout: float, *secrets: str
+) -> Session:
+    """Requests in JSON to a server; encrypted where that is asked for, or at port 443."""
+    secure = address.port == 443 if tls is None else tls
+    client = Client(
+        f"http{'s' * secure}://{address}",
+        headers=headers,
+        timeout_seconds=timeout,
+        fault=SystemFault,
+    )
+    client.keep_secret(*secrets)
+    return Session(client, client.close)
+
+
 def own_folder() -> Path:
     """A new temporary folder."""
     return Path(tempfile.mkdtemp(prefix="semrecall-"))
 
 
-def remove_folder(folder: Path) -> None:
-    """Remove a folder with everything in it, as far as that is possible."""
-    shutil.rmtree(folder, ignore_errors=True)
+def remove_folder(folder: Path | None) -> None:
+    """Remove a folder of ours, if there is one, as far as that is possible."""
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def plain_error(error: BaseException, secret: str | None = None) -> str:

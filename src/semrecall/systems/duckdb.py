@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from semrecall.data import Vectors
-from semrecall.errors import InputError, SystemFault
+from semrecall.errors import InputError
 from semrecall.registry import import_extra
 from semrecall.systems.base import Counters, Stage
-from semrecall.systems.sql import Condition, Table, conditions, only_column, quoted
-from semrecall.systems.stored import Pages, answer, stored_blocks
-from semrecall.systems.tablefile import TableFileSystem, where_is
+from semrecall.systems.collection import (
+    Asked,
+    Asker,
+    Collection,
+    Found,
+    Recipe,
+    by_filter,
+    only_one,
+)
+from semrecall.systems.sql import NO_CONDITION, Condition, condition_of, quoted
+from semrecall.systems.tablefile import TableFileSystem
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from semrecall.space import Space
 
 __all__ = ["DuckdbSystem"]
 
-#: Space -> function, whether the largest values are the nearest.
-_FUNCTIONS = {
-    "ip": ("array_inner_product", "max"),
-    "cosine": ("array_cosine_similarity", "max"),
-    "l2": ("array_distance", "min"),
-}
 _VECTOR = re.compile(r"(FLOAT|DOUBLE)\[(\d*)\]")
 _INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER"}
 _PAGE = 2048
-_ROOM = "is there room on the disk?"
 
 
 class DuckdbSystem(TableFileSystem):
@@ -48,43 +46,41 @@ class DuckdbSystem(TableFileSystem):
         "url": "file of the database, as in duckdb://docs.duckdb; in memory when left out",
     }
 
-    engine = "duckdb"
+    engine, title = "duckdb", "DuckDB"
+    #: Functions.
+    metrics: ClassVar = {
+        "array_inner_product": "ip", "array_cosine_similarity": "cosine", "array_distance": "l2",
+    }  # fmt: skip
     _type: str = "FLOAT"
 
     # -- what there is ----------------------------------------------------------------------
 
-    def _look(self) -> Table | None:
-        assert self.table is not None
-        if self.table not in self._tables():
+    def _look(self, name: str) -> Collection | None:
+        if name not in self._names():
             return None
-        rows = self._fetch(f"DESCRIBE {quoted(self.table)}")
-        types = {name: kind for name, kind, *_ in rows}
-        keys = [name for name, _, _, key, *_ in rows if key == "PRI"]
-        vectors = [name for name, kind in types.items() if _VECTOR.fullmatch(kind)]
-        column = only_column(self.column, vectors, self.table, "column of FLOAT or DOUBLE vectors")
+        described = self._fetch(f"DESCRIBE {quoted(name)}")
+        types = {column: kind for column, kind, *_ in described}
+        keys = [column for column, _, _, key, *_ in described if key == "PRI"]
+        vectors = [column for column, kind in types.items() if _VECTOR.fullmatch(kind)]
+        where, what = f"the table {name!r}", "column of FLOAT or DOUBLE vectors"
+        column = only_one(self.column, vectors, where, what, "column")
         own = list(types) if self.id is not None else keys or [n for n in types if n == "id"]
-        id_column = only_column(self.id, own, self.table, "column of ids")
-        return self._measured(column, id_column, types)
-
-    def _measured(self, column: str, id_column: str, types: dict[str, str]) -> Table:
-        assert self.table is not None
-        found = _VECTOR.fullmatch(types[column])
-        assert found is not None
-        self._type = found[1]
-        name, table = quoted(column), quoted(self.table)
+        key = only_one(self.id, own, where, "column of ids", "id")
+        self._type, shown = types[column].partition("[")[0], quoted(column)
         ((rows, shortest, longest),) = self._fetch(
-            f"SELECT count({name}), min(len({name})), max(len({name})) FROM {table}"
+            f"SELECT count({shown}), min(len({shown})), max(len({shown})) FROM {quoted(name)}"
         )
         if not rows:
-            raise InputError(f"the table {self.table!r} holds no vectors")
+            raise InputError(f"{where} holds no vectors")
         if shortest != longest:
-            raise InputError(
-                f"the vectors of the table {self.table!r} have {shortest} to {longest} dimensions"
-            )
-        integer = types[id_column] in _INTEGERS
-        return Table(self.table, column, id_column, longest, self.wanted_space, integer, rows)
+            raise InputError(f"the vectors of {where} have {shortest} to {longest} dimensions")
+        return Collection(
+            name, column, key, longest, self.wanted_space, rows,
+            integer_ids=types[key] in _INTEGERS, exact=True,
+            details={"version": _duckdb().__version__},
+        )  # fmt: skip
 
-    def _tables(self) -> Sequence[str]:
+    def _names(self) -> Sequence[str]:
         if self._missing:
             return []
         found = self._fetch(
@@ -93,185 +89,131 @@ class DuckdbSystem(TableFileSystem):
         )
         return [name for (name,) in found]
 
-    def describe(self) -> dict[str, Any]:
-        """Version, size, and how it was built."""
-        return {**super().describe(), "version": _duckdb().__version__}
-
     # -- made -------------------------------------------------------------------------------
 
-    def _fill(self, base: Vectors, space: Space) -> None:
+    def _create(self, recipe: Recipe) -> None:
+        self.wanted_space = recipe.space
+        key, column = quoted(str(self.id)), quoted(str(self.column))
+        kind = "BIGINT" if recipe.integers else "VARCHAR"
+        self._fetch(
+            f"CREATE OR REPLACE TABLE {quoted(str(self.collection))} "
+            f"({key} {kind}, {column} FLOAT[{recipe.dimension}])"
+        )
+
+    def _insert(self, ids: NDArray[np.int64] | list[str], block: NDArray[np.float32]) -> None:
         import pyarrow as pa
 
-        assert self.table is not None
-        table, width = quoted(self.table), base.dimension
-        columns = f"{quoted(self.id or 'id')}, {quoted(self.column or 'embedding')}"
-        with self._asking() as connection:
-            connection.execute("BEGIN")
-            first = True
-            for ids, block in stored_blocks(base, space):
-                rows = pa.table({"id": pa.array(ids), "v": _arrow_vectors(block)})
-                connection.register("semrecall_rows", rows)
-                if first:
-                    kind = "BIGINT" if isinstance(ids, np.ndarray) else "VARCHAR"
-                    names = columns.split(", ")
-                    connection.execute(
-                        f"CREATE OR REPLACE TABLE {table} "
-                        f"({names[0]} {kind}, {names[1]} FLOAT[{width}])"
-                    )
-                connection.execute(f"INSERT INTO {table} SELECT * FROM semrecall_rows")
-                connection.unregister("semrecall_rows")
-                first = False
-            connection.execute("COMMIT")
+        rows = pa.table({"id": pa.array(ids), "v": _arrow_vectors(block)})
+        into = f"INSERT INTO {quoted(str(self.collection))} SELECT * FROM semrecall_rows"
+        self._fetch(into, rows={"semrecall_rows": rows})
 
-    def _open(self, file: str, *, writing: bool) -> Any:
-        duckdb = _duckdb()
-        try:
-            return duckdb.connect(file, read_only=not writing)
-        except duckdb.Error as error:
-            first = str(error).strip().splitlines()[0]
-            hint = where_is(file, "is it a file of DuckDB?")
-            if "lock" in first:
-                hint = "another process has it open for writing: end that one, or search a copy"
-            elif "different configuration" in first:
-                hint = "this process has it open for writing: close that connection first"
-            elif "Could not write" in first:
-                hint = _ROOM
-            raise InputError(f"DuckDB cannot open {file}: {first}", hint=hint) from error
+    def _connect(self, file: str, *, writing: bool) -> Any:
+        return _duckdb().connect(file, read_only=not writing)
+
+    def _errors(self) -> tuple[type[Exception], ...]:
+        return (_duckdb().Error,)
+
+    def _hint(self, error: Exception, said: str) -> str | None:
+        hints = {
+            "lock": "another process has it open for writing: end that one, or search a copy",
+            "different configuration": "this process has it open for writing: close that "
+            "connection first",
+            "Could not write": "is there room on the disk?",
+        }
+        return next((hint for part, hint in hints.items() if part in said), None)
 
     # -- searched ---------------------------------------------------------------------------
 
-    def search(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        *,
-        filters: Sequence[Any] | None = None,
-        **settings: Any,
-    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        """The k nearest of every query: one statement for all that have the same filter."""
-        self.turned("search", settings)
-        matrix, table = self._asked(queries, k), self._held()
-        found: list[tuple[Sequence[Any], Sequence[Any]]] = [((), ())] * len(matrix)
-        for condition, rows in _alike(conditions(filters, len(matrix))):
-            for at, ids, scores in self._nearest(matrix[rows], k, condition):
-                found[rows[at]] = (ids, scores)
-        return answer(found, self.space, integer_ids=table.integer_ids)
+    def _asker(self, asked: Asked) -> Asker:
+        """One statement for all queries that have the same filter."""
+        best = "max" if self.space.higher_is_nearer else "min"
+        score = f"{self._metric(self.space)}(vector, query::{self._kind})"
 
-    exact = search
+        def ask(matrix: NDArray[np.float32], given: Any) -> Sequence[Found]:
+            import pyarrow as pa
 
-    def _nearest(self, queries: NDArray[np.float32], k: int, condition: Condition) -> list[Any]:
-        import pyarrow as pa
+            condition = condition_of(given)
+            rows = pa.table({"place": np.arange(len(matrix)), "query": _arrow_vectors(matrix)})
+            statement = (
+                f"SELECT place, {best}_by(id, score, {asked.k}), {best}(score, {asked.k}) FROM "
+                f"(SELECT place, id, {score} AS score "
+                f"FROM ({self._rows(condition)}), semrecall_queries) "
+                "WHERE NOT isnan(score) GROUP BY place"
+            )
+            found: list[Found] = [((), ())] * len(matrix)
+            for place, ids, scores in self._fetch(
+                statement, condition.parameters, condition, {"semrecall_queries": rows}
+            ):
+                found[place] = ids, scores
+            return found
 
-        table = self._held()
-        function, best = _FUNCTIONS[self.space.name]
-        kind = f"{self._type}[{table.dimension}]"
-        asked = pa.table({"place": np.arange(len(queries)), "query": _arrow_vectors(queries)})
-        statement = (
-            f"SELECT place, {best}_by(id, score, {k}), {best}(score, {k}) FROM "
-            f"(SELECT place, id, {function}(vector, query::{kind}) AS score "
-            f"FROM ({self._rows(condition, kind)}), semrecall_queries) "
-            "WHERE NOT isnan(score) GROUP BY place"
-        )
-        with self._asking(condition) as connection:
-            connection.register("semrecall_queries", asked)
-            try:
-                return list(connection.execute(statement, condition.parameters).fetchall())
-            finally:
-                connection.unregister("semrecall_queries")
+        return ask
 
-    def _rows(self, condition: Condition, kind: str) -> str:
+    @property
+    def _at_once(self) -> int:
+        return 1 << 30
+
+    @property
+    def _kind(self) -> str:
+        """The type of a vector."""
+        return f"{self._type}[{self._held().dimension}]"
+
+    def _rows(self, condition: Condition) -> str:
         """The rows that a filter lets through, as a table of id and vector."""
         table = self._held()
         id_column = quoted(table.id) if table.integer_ids else f"{quoted(table.id)}::VARCHAR"
         where = f" AND ({condition.text})" if condition.text else ""
-        column = quoted(table.column)
+        column = quoted(table.vector)
         return (
-            f"SELECT {id_column} AS id, {column}::{kind} AS vector FROM {quoted(table.name)} "
+            f"SELECT {id_column} AS id, {column}::{self._kind} AS vector FROM {quoted(table.name)} "
             f"WHERE {column} IS NOT NULL{where}"
         )
 
-    def count(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        *,
-        filters: Sequence[Any] | None = None,
-        **settings: Any,
-    ) -> Counters:
+    def _counted(self, asked: Asked) -> Counters:
         """Every vector that the filter lets through is compared."""
-        self.turned("search", settings)
-        matrix, table = self._asked(queries, k), self._held()
-        compared = np.full(len(matrix), float(table.rows))
-        for condition, rows in _alike(conditions(filters, len(matrix))):
+        table = self._held()
+        compared = np.full(len(asked.matrix), float(table.rows))
+        for given, rows in by_filter(asked.filters, self._at_once):
+            condition = condition_of(given)
             if condition.text:
-                kind = f"{self._type}[{table.dimension}]"
-                statement = f"SELECT count(*) FROM ({self._rows(condition, kind)})"
-                ((passing,),) = self._fetch(statement, condition)
-                compared[rows] = passing
+                statement = f"SELECT count(*) FROM ({self._rows(condition)})"
+                ((compared[rows],),) = self._fetch(statement, condition.parameters, condition)
         width = 8 if self._type == "DOUBLE" else 4
         return Counters({"scan": Stage(compared, width * table.dimension)})
 
-    def vectors(self) -> Vectors:
-        """All vectors, in pages, as they are stored."""
-        table = self._held()
-        kind = f"{self._type}[{table.dimension}]"
-        rows = self._rows(Condition(), kind)
-        ids = [name for (name,) in self._fetch(f"SELECT id FROM ({rows})")]
-        keys = np.array(ids, dtype=np.int64 if table.integer_ids else np.dtypes.StringDType())
-        return Vectors.from_blocks(Pages(lambda: self._pages(rows), keys, table.name), ids=keys)
-
-    def _pages(self, rows: str) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    def _pages(self, *, vectors: bool) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        shown = "id, vector" if vectors else "id"
+        rows = f"SELECT {shown} FROM ({self._rows(NO_CONDITION)})"
         with self._asking() as connection:
             # A cursor of its own: the connection stays free for other questions meanwhile.
             for page in connection.cursor().sql(rows).to_arrow_reader(_PAGE):
-                values = page.column("vector").flatten().to_numpy(zero_copy_only=False)
-                yield _keys(page.column("id")), values.reshape(len(page), -1)
+                flat = np.empty(0)
+                if vectors:
+                    flat = page.column("vector").flatten().to_numpy(zero_copy_only=False)
+                yield page.column("id").to_pylist(), flat.reshape(len(page), -1)
 
-    # -- asked ------------------------------------------------------------------------------
-
-    def _fetch(self, statement: str, condition: Condition | None = None) -> list[Any]:
+    def _fetch(
+        self,
+        statement: str,
+        given: Sequence[Any] = (),
+        condition: Condition = NO_CONDITION,
+        rows: Mapping[str, Any] | None = None,
+    ) -> list[Any]:
+        """rows: tables of arrow that the statement reads, by their names."""
         with self._asking(condition) as connection:
-            given = condition.parameters if condition else ()
-            return list(connection.execute(statement, given).fetchall())
-
-    @contextmanager
-    def _asking(self, condition: Condition | None = None) -> Iterator[Any]:
-        """The connection, and the errors of DuckDB as ours."""
-        duckdb = _duckdb()
-        with self._connected() as connection:
+            for name, table in (rows or {}).items():
+                connection.register(name, table)
             try:
-                yield connection
-            except duckdb.Error as error:
-                first = str(error).strip().splitlines()[0]
-                if condition is not None and condition.text:
-                    raise InputError(f"the filter {condition.text!r}: {first}") from error
-                hint = _ROOM if "Could not write" in first else None
-                raise SystemFault(f"DuckDB failed: {first}", hint=hint) from error
-
-
-def _alike(given: Sequence[Condition]) -> Iterator[tuple[Condition, NDArray[np.int64]]]:
-    """Each condition once, and the numbers of the queries that have it."""
-    distinct: list[Condition] = []
-    rows: list[list[int]] = []
-    for row, condition in enumerate(given):
-        if condition not in distinct:
-            distinct.append(condition)
-            rows.append([])
-        rows[distinct.index(condition)].append(row)
-    for condition, mine in zip(distinct, rows, strict=True):
-        yield condition, np.array(mine, dtype=np.int64)
+                return list(connection.execute(statement, given).fetchall())
+            finally:
+                for name in rows or ():
+                    connection.unregister(name)
 
 
 def _arrow_vectors(rows: NDArray[np.float32]) -> Any:
     import pyarrow as pa
 
     return pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), rows.shape[1])
-
-
-def _keys(column: Any) -> NDArray[Any]:
-    if column.type == "string":
-        return np.array(column.to_pylist(), dtype=np.dtypes.StringDType())
-    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 def _duckdb() -> Any:

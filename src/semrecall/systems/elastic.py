@@ -6,21 +6,25 @@ import json
 import os
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from semrecall.data import Vectors
 from semrecall.errors import InputError, SystemFault
-from semrecall.registry import did_you_mean
-from semrecall.systems.answers import Row, matrix_of
-from semrecall.systems.collection import Collection, CollectionSystem
-from semrecall.systems.stored import flag, stored_blocks
-from semrecall.systems.units import UNITS
-from semrecall.web import Client, Reply, basic, words_of
+from semrecall.systems.collection import (
+    Asked,
+    Collection,
+    CollectionSystem,
+    Found,
+    Recipe,
+    only_one,
+)
+from semrecall.systems.connection import Session, web_session
+from semrecall.systems.stored import flag
+from semrecall.web import Reply, basic, words_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,30 +64,21 @@ class IndexSystem(CollectionSystem):
     def __init__(
         self,
         url: str | None = None,
-        index: str | None = None,
         field: str | None = None,
         tls: str | bool | None = None,
-        replace: str | bool = False,
         batch: str | int = 32,
-        timeout: str | float = 60.0,
-        build_timeout: str | float = 1800.0,
+        **options: Any,
     ) -> None:
-        super().__init__(url, None, index, replace, timeout, build_timeout)
-        assert self.address is not None
-        self.field = field
+        super().__init__(url, **options)
+        self.field, self.tls = field, None if tls is None else flag(tls, "tls")
         try:
             self.batch = max(1, int(batch))
         except ValueError:
             raise InputError(f"batch is {batch!r}; expected a whole number") from None
-        secure = self.address.port == 443 if tls is None else flag(tls, "tls")
+
+    def _open(self) -> Session:
         headers, secrets = self._allowed()
-        self._client = Client(
-            f"http{'s' * secure}://{self.address}",
-            headers=headers,
-            timeout_seconds=self.timeout,
-            fault=SystemFault,
-        )
-        self._client.keep_secret(*secrets)
+        return web_session(self.address, self.tls, headers, self.timeout, *secrets)
 
     def _allowed(self) -> tuple[dict[str, str], list[str]]:
         """Headers that prove who is asking, and what must stay secret in them."""
@@ -117,54 +112,27 @@ class IndexSystem(CollectionSystem):
 
     # -- what it is -----------------------------------------------------------------------
 
-    @property
-    def _place(self) -> str:
-        return f"{self.engine} at {self.address}"
-
     def _names(self) -> Sequence[str]:
         rows = self._client.json("GET", "/_cat/indices?format=json&h=index")
         return sorted(row["index"] for row in rows if not row["index"].startswith("."))
 
-    def _look(self) -> Collection | None:
-        asked = f"/{self.collection}/_mapping"
-        reply = self._client.ask("GET", asked)
-        if reply.status == 404:
+    def _look(self, name: str) -> Collection | None:
+        indices = self._client.found(f"/{self.collection}/_mapping")
+        if indices is None:
             return None
-        if reply.status >= 300:
-            raise self._client.refused("GET", asked, reply)
-        if len(reply.data) != 1:
+        if len(indices) != 1:
             raise InputError(
-                f"{self.collection!r} in {self._place} names {len(reply.data)} indices",
-                hint="name one of them: " + ", ".join(list(reply.data)[:5]),
+                f"{self.collection!r} in {self._place} names {len(indices)} indices",
+                hint="name one of them: " + ", ".join(list(indices)[:5]),
             )
-        (name, found), *_ = reply.data.items()
+        (name, found), *_ = indices.items()
         fields = dict(_fields(found.get("mappings", {}).get("properties", {}), self.field_type))
-        field = self._field_of(fields, name)
+        what = f"field of the type {self.field_type}"
+        field = only_one(self.field, fields, f"the index {name!r}", what, "field")
         facts = self._read_field(name, field, fields[field])
         held = {"query": {"exists": {"field": field}}}
         rows = self._client.json("POST", f"/{self.collection}/_count", held)["count"]
         return replace(facts, rows=int(rows))
-
-    def _field_of(self, fields: Mapping[str, Any], index: str) -> str:
-        if self.field is not None:
-            if self.field in fields:
-                return self.field
-            raise InputError(
-                f"the index {index!r} has no field {self.field!r} of the type {self.field_type}",
-                hint=did_you_mean(self.field, fields) or "it has none at all",
-            )
-        if len(fields) != 1:
-            raise InputError(
-                f"the index {index!r} has {len(fields) or 'no'} fields of the type "
-                f"{self.field_type}" + (f": {', '.join(fields)}" if fields else ""),
-                hint="name the one to use with field=NAME",
-            )
-        return next(iter(fields))
-
-    def close(self) -> None:
-        """Close the connections; an index of its own is deleted."""
-        super().close()
-        self._client.close()
 
     # -- made -----------------------------------------------------------------------------
 
@@ -174,31 +142,35 @@ class IndexSystem(CollectionSystem):
             raise InputError(f"{name!r} is no name of an index", hint="expected e.g. docs")
         super()._refuse_existing()
 
-    def _fill(self, base: Vectors, space: Space, knobs: Mapping[str, Any]) -> None:
-        self.field, name = self.field or "vector", self.collection
-        self._tell("PUT", f"/{name}", self._index(base.dimension, space, knobs))
-        self._begun = True
+    def _block_rows(self, dimension: int) -> int:
         # A number takes about twenty characters in JSON.
-        rows = max(1, _BLOCK_BYTES // (20 * base.dimension))
-        for ids, block in stored_blocks(base, space, rows):
-            if not len(block):
-                continue
-            lines = "".join(
-                json.dumps({"index": {"_id": str(i)}})
-                + "\n"
-                + json.dumps({self.field: row.tolist()})
-                + "\n"
-                for i, row in zip(ids, block, strict=True)
+        return max(1, _BLOCK_BYTES // (20 * dimension))
+
+    def _create(self, recipe: Recipe) -> None:
+        self.field = self.field or "vector"
+        self._tell(
+            "PUT",
+            f"/{self.collection}",
+            self._index(recipe.dimension, recipe.space, recipe.knobs),
+        )
+
+    def _insert(self, ids: NDArray[np.int64] | list[str], block: NDArray[np.float32]) -> None:
+        lines = _lines(
+            line
+            for i, row in zip(ids, block, strict=True)
+            for line in ({"index": {"_id": str(i)}}, {self.field: row.tolist()})
+        )
+        reply = self._tell("POST", f"/{self.collection}/_bulk", lines, content_type=_NDJSON)
+        told = [next(iter(item.values())) for item in reply["items"]]
+        wrong = [item for item in told if item.get("status", 200) >= 300]
+        if wrong:
+            raise SystemFault(
+                f"{self._place} refused {len(wrong):,} of {len(told):,} documents, "
+                f"the first with {wrong[0].get('error', {}).get('reason', wrong[0])}"
             )
-            reply = self._tell("POST", f"/{name}/_bulk", lines, content_type=_NDJSON)
-            wrong = [i for i in reply["items"] if next(iter(i.values())).get("status", 200) >= 300]
-            if wrong:
-                (_, first), *_ = wrong[0].items()
-                raise SystemFault(
-                    f"{self._place} refused {len(wrong):,} of {len(reply['items']):,} documents, "
-                    f"the first with {first.get('error', {}).get('reason', first)}"
-                )
-        self._tell("POST", f"/{name}/_refresh")
+
+    def _finish(self, recipe: Recipe) -> None:
+        self._tell("POST", f"/{self.collection}/_refresh")
 
     def _dropping(self) -> Callable[[], Any]:
         return partial(self._client.ask, "DELETE", f"/{self.collection}")
@@ -211,7 +183,7 @@ class IndexSystem(CollectionSystem):
     def build_snippet(self, knobs: Mapping[str, Any]) -> str:
         """The request that makes such an index."""
         facts = self._held()
-        body = self._index(facts.dimension, facts.space, knobs)
+        body = self._index(facts.dimension, self.space, knobs)
         return f"PUT /{self._shown}\n{json.dumps(body, indent=2)}"
 
     def _tell(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
@@ -219,57 +191,32 @@ class IndexSystem(CollectionSystem):
 
     # -- searched -------------------------------------------------------------------------
 
-    def search(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        *,
-        filters: Sequence[Any] | None = None,
-        **settings: Any,
-    ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """Ids (n, at most k) and scores; none where they are those of quantised vectors."""
-        turned = self.turned("search", settings)
-        matrix, facts = self._asked(queries, k), self._held()
-        wanted = list(filters) if filters is not None else [None] * len(matrix)
+    def _unit(self, *, exact: bool) -> str:
+        """That of the similarity of the field, or of the script that scores all documents."""
+        return self._scan([], {})[1] if exact else str(self._held().details["unit"])
+
+    def _nearest(self, asked: Asked) -> Sequence[Found]:
+        """Exact search is that of a script that scores every document, with float32 scores."""
         bodies = [
-            self._query(row.tolist(), k, condition, turned)
-            for row, condition in zip(matrix, wanted, strict=True)
+            self._every(row.tolist(), asked.k, given)
+            if asked.wanted is None
+            else self._query(row.tolist(), asked.k, given, asked.wanted)
+            for row, given in zip(asked.matrix, asked.filters, strict=True)
         ]
-        ids, scores = self._found(bodies, k, facts.details["unit"])
-        return ids, scores if facts.scores else None
-
-    def exact(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        *,
-        filters: Sequence[Any] | None = None,
-        **given: Any,
-    ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """The neighbours by a script that scores every document, with float32 scores."""
-        matrix, field = self._asked(queries, k), self._held().vector
-        bodies, unit = [], ""
-        for at, row in enumerate(matrix):
-            inner: dict[str, Any] = {"bool": {"filter": [{"exists": {"field": field}}]}}
-            if filters is not None and filters[at]:
-                inner["bool"]["filter"].append(filters[at])
-            query, unit = self._scan(row.tolist(), inner)
-            bodies.append({"query": query, "size": k, "_source": False})
-        return self._found(bodies, k, unit)
-
-    def _found(
-        self, bodies: list[dict[str, Any]], k: int, unit: str
-    ) -> tuple[NDArray[Any], NDArray[Any] | None]:
         parts = [bodies[at : at + self.batch] for at in range(0, len(bodies), self.batch)]
-        rows = [row for part in parts for row in self._msearch(part)]
-        ids, scores = matrix_of(rows, k)
-        return ids, None if scores is None else np.asarray(UNITS[unit].convert(scores))
+        return [hits for part in parts for hits in self._msearch(part)]
 
-    def _msearch(self, bodies: Sequence[Mapping[str, Any]]) -> list[Row]:
+    def _every(self, vector: list[float], k: int, given: Any) -> dict[str, Any]:
+        """The body of an exact search."""
+        passing: list[Any] = [{"exists": {"field": self._held().vector}}]
+        query, _ = self._scan(vector, {"bool": {"filter": passing + ([given] if given else [])}})
+        return {"query": query, "size": k, "_source": False}
+
+    def _msearch(self, bodies: Sequence[Mapping[str, Any]]) -> list[Found]:
         if len(bodies) == 1:
             replies = [self._client.json("POST", f"/{self.collection}/_search", bodies[0])]
         else:
-            lines = "".join(f"{{}}\n{json.dumps(body)}\n" for body in bodies)
+            lines = _lines(line for body in bodies for line in ({}, body))
             path = f"/{self.collection}/_msearch"
             replies = self._client.json("POST", path, lines, content_type=_NDJSON)["responses"]
         if len(replies) != len(bodies):
@@ -278,11 +225,13 @@ class IndexSystem(CollectionSystem):
             )
         return [self._hits(reply) for reply in replies]
 
-    def _hits(self, reply: Mapping[str, Any]) -> Row:
+    def _hits(self, reply: Mapping[str, Any]) -> Found:
         failed = reply.get("_shards", {}).get("failed", 0)
         if "error" in reply or failed or reply.get("timed_out"):
             told = reply.get("error") or reply.get("_shards", {}).get("failures") or "it timed out"
-            raise SystemFault(f"{self._place} did not answer a query in full: {_words(told)}")
+            raise SystemFault(
+                f"{self._place} did not answer a query in full: {words_of(Reply(400, {}, told))}"
+            )
         hits = reply["hits"]["hits"]
         return [hit["_id"] for hit in hits], [float(hit["_score"]) for hit in hits]
 
@@ -329,5 +278,6 @@ def _fields(properties: Mapping[str, Any], kind: str, at: str = "") -> Iterator[
             yield from _fields(told["properties"], kind, f"{at}{name}.")
 
 
-def _words(told: Any) -> str:
-    return words_of(Reply(400, {}, told))
+def _lines(bodies: Iterable[Any]) -> str:
+    """JSON, a line each."""
+    return "".join(json.dumps(body) + "\n" for body in bodies)

@@ -16,14 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ElasticsearchSystem"]
 
-#: Similarities of a field of floats -> the unit of `_score`.
-_UNITS = {
-    "cosine": "half-cosine",
-    "l2_norm": "inverse-l2",
-    "max_inner_product": "folded-ip",
-    "dot_product": "half-ip",
-}
-_SIMILARITIES = {"cosine": "cosine", "l2": "l2_norm", "ip": "max_inner_product"}
 _TYPES = tuple(f"{a}{b}" for b in ("hnsw", "flat") for a in ("", "int8_", "int4_", "bbq_"))
 _TYPES += ("bbq_disk",)
 #: Scripts that score every document, in the unit of the similarity.
@@ -39,16 +31,8 @@ _BUILD = (
     Knob("m", "build", 2, 512, 16, "neighbours of each vector", "log"),
     Knob("ef_construction", "build", 1, 3200, 100, "candidates when building", "log"),
 )
-_CANDIDATES = Knob(
-    "num_candidates",
-    "search",
-    1,
-    10_000,
-    None,
-    "candidates of each shard; at least k",
-    "log",
-    from_k=True,
-)
+_CANDIDATES = Knob("num_candidates", "search", 1, 10_000, None,
+                   "candidates of each shard; at least k", "log", from_k=True)  # fmt: skip
 _OVERSAMPLE = Knob(
     "oversample", "search", 1, 10, None, "candidates scored again, in k", whole=False
 )
@@ -61,7 +45,14 @@ class ElasticsearchSystem(IndexSystem):
     The key comes from ELASTIC_API_KEY, or from ELASTIC_USERNAME and ELASTIC_PASSWORD.
     """
 
-    engine = "elasticsearch"
+    engine = title = "elasticsearch"
+    #: Similarities of a field of floats.
+    metrics: ClassVar = {
+        "cosine": "half-cosine",
+        "l2_norm": "inverse-l2",
+        "max_inner_product": "folded-ip",
+        "dot_product": "half-ip",
+    }
     field_type = "dense_vector"
     key_names = ("ELASTIC_API_KEY", "ELASTIC_USERNAME", "ELASTIC_PASSWORD")
     key = "ELASTIC_API_KEY, or ELASTIC_USERNAME and ELASTIC_PASSWORD"
@@ -91,16 +82,16 @@ class ElasticsearchSystem(IndexSystem):
             raise InputError(
                 f"the field {field!r} of {name!r} is not indexed, so that knn cannot search it"
             )
-        if kind != "float" or similarity not in _UNITS:
+        if kind != "float" or similarity not in self.metrics:
             raise InputError(
                 f"the field {field!r} of {name!r} holds vectors of {kind} compared by "
-                f"{similarity}; expected float and one of {', '.join(_UNITS)}"
+                f"{similarity}; expected float and one of {', '.join(self.metrics)}"
             )
         index = mapping.get("index_options", {}).get("type", "hnsw")
-        unit = _UNITS[similarity]
+        unit = self.metrics[similarity]
         return Collection(
             name, field, "_id", int(mapping["dims"]), UNITS[unit].space, 0,
-            integer_ids=False, index=index, exact=index == "flat",
+            index=index, exact=index == "flat",
             scores=index in ("hnsw", "flat"), details={"similarity": similarity, "unit": unit},
         )  # fmt: skip
 
@@ -109,7 +100,7 @@ class ElasticsearchSystem(IndexSystem):
             "type": "dense_vector",
             "dims": dimension,
             "index": True,
-            "similarity": _SIMILARITIES[space.name],
+            "similarity": self._metric(space),
             "index_options": {"type": self.index_type, **knobs},
         }
         return {
@@ -132,7 +123,7 @@ class ElasticsearchSystem(IndexSystem):
 
     def _scan(self, vector: list[float], inner: Any) -> tuple[dict[str, Any], str]:
         facts = self._held()
-        source, unit = _SCRIPTS[facts.space.name]
+        source, unit = _SCRIPTS[self.space.name]
         given = {"v": vector, "f": facts.vector}
         return {
             "script_score": {"query": inner, "script": {"source": source, "params": given}}

@@ -6,14 +6,12 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from semrecall.data import Vectors
 from semrecall.errors import (
     InputError,
     MismatchError,
@@ -24,22 +22,27 @@ from semrecall.errors import (
 from semrecall.registry import import_extra
 from semrecall.space import space as space_of
 from semrecall.systems.base import Counters, Knob, Stage
-from semrecall.systems.collection import Collection, CollectionSystem, by_filter, one_of, turnable
-from semrecall.systems.connection import Session, own_folder, plain_error, remove_folder
-from semrecall.systems.stored import answer, stored_blocks
+from semrecall.systems.collection import (
+    Asked,
+    Asker,
+    Collection,
+    CollectionSystem,
+    Found,
+    Recipe,
+    built_with,
+    by_filter,
+    one_of,
+    only_one,
+    turnable,
+)
+from semrecall.systems.connection import Session, own_folder, remove_folder
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from semrecall.space import Space
 
 __all__ = ["LancedbSystem"]
-
-_METRICS = {"ip": "dot", "cosine": "cosine", "l2": "l2"}
-#: Queries of one request.
-_AT_ONCE = 256
 
 _PARTITIONS = Knob("num_partitions", "build", 1, 65_536, None, "lists", "log")
 _PARTS = Knob("num_sub_vectors", "build", 1, 4096, None, "parts of a vector, one code each", "log")
@@ -53,23 +56,21 @@ _EF = Knob("ef", "search", 1, 65_536, None, "length of the candidate list; at le
 _REFINE = Knob("refine_factor", "search", 1, 1000, None,
                "candidates per result that are scored again by their vectors", "log")  # fmt: skip
 
+_GRAPH_BUILD, _GRAPH_SEARCH = (_LINKS, _EF_CONSTRUCTION), (_NPROBES, _EF, _REFINE)
+
 #: For each index: what LanceDB calls its configuration, and what can be turned.
 _INDEXES: dict[str, tuple[str, tuple[Knob, ...]]] = {
     "IVF_FLAT": ("IvfFlat", (_PARTITIONS, _NPROBES)),
     "IVF_SQ": ("IvfSq", (_PARTITIONS, _NPROBES, _REFINE)),
     "IVF_PQ": ("IvfPq", (_PARTITIONS, _PARTS, _NPROBES, _REFINE)),
     "IVF_RQ": ("IvfRq", (_PARTITIONS, _NPROBES, _REFINE)),
-    "IVF_HNSW_FLAT": (
-        "HnswFlat",
-        (_PARTITIONS, _LINKS, _EF_CONSTRUCTION, _NPROBES, _EF, _REFINE),
-    ),
-    "IVF_HNSW_SQ": ("HnswSq", (_PARTITIONS, _LINKS, _EF_CONSTRUCTION, _NPROBES, _EF, _REFINE)),
-    "IVF_HNSW_PQ": (
-        "HnswPq",
-        (_PARTITIONS, _PARTS, _LINKS, _EF_CONSTRUCTION, _NPROBES, _EF, _REFINE),
-    ),
+    "IVF_HNSW_FLAT": ("HnswFlat", (_PARTITIONS, *_GRAPH_BUILD, *_GRAPH_SEARCH)),
+    "IVF_HNSW_SQ": ("HnswSq", (_PARTITIONS, *_GRAPH_BUILD, *_GRAPH_SEARCH)),
+    "IVF_HNSW_PQ": ("HnswPq", (_PARTITIONS, _PARTS, *_GRAPH_BUILD, *_GRAPH_SEARCH)),
     "NONE": ("", ()),
 }
+#: Those whose scores are of the vectors, not of codes.
+_TRUE_SCORES = ("NONE", "IVF_FLAT", "IVF_HNSW_FLAT")
 
 
 class LancedbSystem(CollectionSystem):
@@ -79,8 +80,8 @@ class LancedbSystem(CollectionSystem):
     refine_factor has the vectors compared in the end.
     """
 
-    engine = "lancedb"
-    noun = "table"
+    engine, title, noun = "lancedb", "LanceDB", "table"
+    metrics: ClassVar = {"dot": "ip-distance", "cosine": "cosine-distance", "l2": "squared-l2"}
     options: ClassVar = {
         "path": "folder of the database: lancedb?path=folder&table=docs",
         "table": "the table of the vectors",
@@ -94,16 +95,13 @@ class LancedbSystem(CollectionSystem):
 
     def __init__(
         self,
-        path: str | Path | None = None,
-        table: str | None = None,
         vector: str | None = None,
         id: str = "id",  # noqa: A002 - the name of the option
         index: str = "IVF_PQ",
         space: str | Space | None = None,
-        replace: str | bool = False,
-        timeout: str | float = 60.0,
+        **options: Any,
     ) -> None:
-        super().__init__(None, path, table, replace, timeout)
+        super().__init__(**options)
         self.vector, self.id = vector, id
         self.index = one_of(index, tuple(_INDEXES), "index")
         self.wanted_space = None if space is None else space_of(space)
@@ -117,79 +115,61 @@ class LancedbSystem(CollectionSystem):
         lists = None if facts is None else facts.details.get("partitions")
         return turnable(_INDEXES[self.index][1], there, nprobes=lists)
 
-    @property
-    def _place(self) -> str:
-        return f"LanceDB in {self.path or 'a temporary folder'}"
+    def _open(self) -> Session:
+        folder = own_folder() if self.path is None else None
+        return Session(_lancedb().connect(str(self.path or folder)), remove_folder, folder)
 
-    @property
-    def _database(self) -> Any:
-        if self._session is None:
-            folder = own_folder() if self.path is None else None
-            database = _lancedb().connect(str(self.path or folder))
-            self._session = Session(database, _removed, folder)
-        return self._session.client
+    def _failures(self) -> tuple[type[BaseException], ...]:
+        return (ValueError, RuntimeError, OSError, TimeoutError)
 
-    @contextmanager
-    def _talking(self, doing: str) -> Iterator[None]:
-        try:
-            yield
-        except SemrecallError:
-            raise
-        except (ValueError, RuntimeError, OSError, TimeoutError) as error:
-            text = f"{self._place} failed at {doing}: {plain_error(error)}"
-            if isinstance(error, ValueError) and doing == "a search":
-                raise InputError(text) from error
-            raise SystemFault(text) from error
+    def _blame(self, error: Any, said: str, doing: str) -> tuple[type[SemrecallError], str | None]:
+        wrong = isinstance(error, ValueError) and doing == "a search"
+        return (InputError if wrong else SystemFault), None
 
     # -- what there is --------------------------------------------------------------------
 
     def _names(self) -> Sequence[str]:
         if self.path is not None and not self.path.is_dir():
             return []
-        with self._talking("a look at its tables"):
-            names: list[str] = []
-            page = None
-            while True:
-                told = self._database.list_tables(page_token=page)
-                names += told.tables
-                page = told.page_token
-                if page is None:
-                    return names
+        told = self._client.list_tables()
+        names = list(told.tables)
+        while told.page_token is not None:
+            told = self._client.list_tables(page_token=told.page_token)
+            names += told.tables
+        return names
 
-    def _look(self) -> Collection | None:
-        name = str(self.collection)
+    def _look(self, name: str) -> Collection | None:
         if name not in self._names():
             return None
-        with self._talking(f"a look at the table {name!r}"):
-            table = self._database.open_table(name)
-            column, dimension, integers = self._columns(name, table.schema)
-            index = next((i for i in table.list_indices() if i.columns == [column]), None)
-            stats = None if index is None else table.index_stats(index.name)
-            rows = table.count_rows(f"{column} IS NOT NULL")
-            lists = None if index is None else _partitions(table, column, dimension, stats)
-        kind = "NONE" if stats is None else one_of(stats.index_type, tuple(_INDEXES), "its index")
-        details = {} if index is None else _plain(index.index_details)
-        if lists is not None:
-            details = {**details, "partitions": lists}
-        unindexed = rows if stats is None else int(stats.num_unindexed_rows)
-        if unindexed and stats is not None:
-            warnings.warn(
-                f"{unindexed:,} of {rows:,} rows of {name!r} are not indexed; LanceDB compares "
-                "these exactly",
-                SemrecallWarning,
-                stacklevel=4,
-            )
+        table = self._client.open_table(name)
+        column, dimension, integers = self._columns(name, table.schema)
+        rows = table.count_rows(f"{column} IS NOT NULL")
+        kind, told, details, unindexed = "NONE", None, {}, rows
+        index = next((i for i in table.list_indices() if i.columns == [column]), None)
+        if index is not None:
+            stats = table.index_stats(index.name)
+            kind, told = one_of(stats.index_type, tuple(_INDEXES), "its index"), stats.distance_type
+            details, unindexed = _built(index), int(stats.num_unindexed_rows)
+            lists = _partitions(table, column, dimension, stats)
+            details |= {} if lists is None else {"partitions": lists}
+            if unindexed:
+                warnings.warn(
+                    f"{unindexed:,} of {rows:,} rows of {name!r} are not indexed; LanceDB "
+                    "compares these exactly",
+                    SemrecallWarning,
+                    stacklevel=4,
+                )
         return Collection(
             name,
             column,
             self.id,
             dimension,
-            self._geometry(name, None if stats is None else str(stats.distance_type)),
+            self._geometry(name, told),
             rows,
             integer_ids=integers,
             index=kind,
-            exact=stats is None,
-            scores=kind in ("NONE", "IVF_FLAT", "IVF_HNSW_FLAT"),
+            exact=index is None,
+            scores=kind in _TRUE_SCORES,
             details={"version": _lancedb().__version__, "unindexed_rows": unindexed, **details},
         )
 
@@ -203,197 +183,145 @@ class LancedbSystem(CollectionSystem):
             if pa.types.is_fixed_size_list(field.type)
             and pa.types.is_floating(field.type.value_type)
         }
-        column = self.vector or (next(iter(there)) if len(there) == 1 else None)
-        if column not in there:
-            listed = ", ".join(there) or "none"
-            raise InputError(
-                f"the table {name!r} has {'no' if self.vector else 'not one'} column of vectors"
-                f"{f' {self.vector!r}' if self.vector else ''}; it has {listed}",
-                hint="name one with vector=NAME" if there else None,
-            )
-        if self.id not in schema.names:
-            raise InputError(
-                f"the table {name!r} has no column {self.id!r} of ids",
-                hint=f"name one with id=NAME: {', '.join(n for n in schema.names if n != column)}",
-            )
-        return str(column), there[column], pa.types.is_integer(schema.field(self.id).type)
+        table = f"the table {name!r}"
+        column = only_one(self.vector, there, table, "column of vectors", "vector")
+        others = [other for other in schema.names if other != column]
+        key = only_one(self.id, others, table, "column of ids", "id")
+        return column, there[column], pa.types.is_integer(schema.field(key).type)
 
     def _geometry(self, name: str, told: str | None) -> Space:
-        if told is None:
-            if self.wanted_space is None:
-                raise InputError(
-                    f"the table {name!r} has no index, which would say its space",
-                    hint="say it in the spec: space=ip, cosine or l2",
+        if told is not None:
+            space = self._space_told(told, f"the index of {name!r}")
+            if self.wanted_space not in (None, space):
+                raise MismatchError(
+                    f"the index of {name!r} compares by {told}; found space {self.wanted_space}, "
+                    "for which LanceDB would leave it out",
                 )
-            return self.wanted_space
-        for space, metric in _METRICS.items():
-            if metric == told.lower():
-                if self.wanted_space not in (None, space_of(space)):
-                    raise MismatchError(
-                        f"the index of {name!r} compares by {told}; found space "
-                        f"{self.wanted_space}, for which LanceDB would leave it out",
-                    )
-                return space_of(space)
-        raise InputError(f"the index of {name!r} compares by {told}; expected dot, cosine or l2")
+            return space
+        if self.wanted_space is None:
+            raise InputError(
+                f"the table {name!r} has no index, which would say its space",
+                hint="say it in the spec: space=ip, cosine or l2",
+            )
+        return self.wanted_space
 
     # -- made -----------------------------------------------------------------------------
 
-    def _fill(self, base: Vectors, space: Space, knobs: Mapping[str, Any]) -> None:
+    def _create(self, recipe: Recipe) -> None:
         import pyarrow as pa
 
-        self.wanted_space = space
-        table, column = None, self.vector or "vector"
-        for ids, block in stored_blocks(base, space):
-            if not len(block):
-                continue
-            values = pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), base.dimension)
-            rows = pa.table({self.id: pa.array(ids), column: values})
-            if table is None:
-                table = self._database.create_table(self.collection, rows)
-                self._begun = True
-            else:
-                table.add(rows)
-        if table is None:
-            raise InputError("the base holds no vector that can be searched")
+        self.wanted_space, self.vector = recipe.space, self.vector or "vector"
+        kind = pa.int64() if recipe.integers else pa.string()
+        vectors = pa.list_(pa.float32(), recipe.dimension)
+        schema = pa.schema([(self.id, kind), (self.vector, vectors)])
+        self._client.create_table(self.collection, schema=schema)
+
+    def _insert(self, ids: NDArray[np.int64] | list[str], block: NDArray[np.float32]) -> None:
+        import pyarrow as pa
+
+        values = pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), block.shape[1])
+        rows = pa.table({self.id: pa.array(ids), self.vector: values})
+        self._client.open_table(self.collection).add(rows)
+
+    def _finish(self, recipe: Recipe) -> None:
         if self.index != "NONE":
             kinds = import_extra("lancedb.index", "lancedb", "the system 'lancedb'")
-            kind, given = self._built_with(space, knobs)
-            table.create_index(column, config=getattr(kinds, kind)(**given))
+            kind, given = self._built_with(recipe.space, recipe.knobs)
+            table = self._client.open_table(self.collection)
+            table.create_index(self.vector, config=getattr(kinds, kind)(**given))
 
     def _dropping(self) -> Callable[[], Any]:
-        return partial(self._database.drop_table, self.collection, ignore_missing=True)
+        return partial(self._client.drop_table, self.collection, ignore_missing=True)
 
     def _built_with(self, space: Space, knobs: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """What LanceDB calls the configuration of an index, and what it is made with."""
         kind, turned = _INDEXES[self.index]
-        given = {k.name: k.default for k in turned if k.kind == "build" and k.default is not None}
-        return kind, {"distance_type": _METRICS[space.name], **given, **knobs}
+        return kind, {"distance_type": self._metric(space), **built_with(turned, knobs)}
 
     def build_snippet(self, knobs: Mapping[str, Any]) -> str:
         """Python, for lancedb."""
-        facts = self._held()
-        kind, given = self._built_with(facts.space, knobs)
+        kind, given = self._built_with(self.space, knobs)
         written = ", ".join(f"{name}={value!r}" for name, value in given.items())
-        return f'table.create_index("{facts.vector}", config=lancedb.index.{kind}({written}))'
+        vector = self._held().vector
+        return f'table.create_index("{vector}", config=lancedb.index.{kind}({written}))'
 
     # -- searched -------------------------------------------------------------------------
 
-    def search(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        *,
-        filters: Sequence[Any] | None = None,
-        **settings: Any,
-    ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """Ids (n, at most k) and scores. filters: SQL conditions, which hold before the search."""
-        facts, wanted = self._held(), self.turned("search", settings)
-        ids, scores = self._search(queries, k, wanted, filters)
-        return ids, scores if facts.scores or "refine_factor" in wanted else None
+    def _scored(self, wanted: Mapping[str, Any]) -> bool:
+        return self._held().scores or "refine_factor" in wanted
 
-    def exact(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        *,
-        filters: Sequence[Any] | None = None,
-        **given: Any,
-    ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """Every vector compared by LanceDB itself (bypass_vector_index)."""
-        self.turned("search", given)
-        return self._search(queries, k, {"bypass_vector_index": None}, filters)
+    def _asker(self, asked: Asked) -> Asker:
+        """Filters are SQL conditions, which hold before the search."""
+        query, key = self._query(asked), self._held().id
+        seconds = timedelta(seconds=self.timeout)
 
-    def _search(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        wanted: Mapping[str, Any],
-        filters: Sequence[Any] | None,
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
-        matrix, facts = self._asked(queries, k), self._held()
-        found: list[Any] = [((), ())] * len(matrix)
-        with self._talking("a search"):
-            table = self._database.open_table(facts.name)
-            for text, part in by_filter(filters, len(matrix), _AT_ONCE):
-                asked = self._query(table, facts, matrix[part], k, wanted, text)
-                told = asked.to_arrow(timeout=timedelta(seconds=self.timeout))
-                for row, ids, distances in _by_query(told, facts.id, len(part)):
-                    found[part[row]] = (ids, _scores(distances, facts.space))
-        return answer(found, facts.space, integer_ids=facts.integer_ids)
+        def ask(matrix: NDArray[np.float32], given: Any) -> Sequence[Found]:
+            told = query(matrix, given).to_arrow(timeout=seconds)
+            ids = np.array(told.column(key).to_pylist(), dtype=object)
+            distances = told.column("_distance").to_numpy()
+            if len(matrix) == 1:
+                return [(ids, distances)]
+            rows = told.column("query_index").to_numpy()
+            return [(ids[rows == row], distances[rows == row]) for row in range(len(matrix))]
 
-    def _query(
-        self,
-        table: Any,
-        facts: Collection,
-        matrix: NDArray[np.float32],
-        k: int,
-        wanted: Mapping[str, Any],
-        text: str | None,
-    ) -> Any:
-        # A search by another metric than that of the index would be exact, silently.
-        asked = table.search(
-            matrix if len(matrix) > 1 else matrix[0], vector_column_name=facts.vector
-        )
-        asked = asked.distance_type(_METRICS[facts.space.name]).limit(k)
-        asked = asked.select([facts.id, "_distance"])
-        if text is not None:
-            asked = asked.where(text, prefilter=True)
+        return ask
+
+    def _query(self, asked: Asked) -> Callable[[NDArray[np.float32], Any], Any]:
+        """What makes a query of LanceDB of queries that share a filter."""
+        facts, metric = self._held(), self._metric(self.space)
+        table = self._client.open_table(facts.name)
         # LanceDB refuses a list shorter than the candidates it is to hand on.
-        least = int(np.ceil(k * wanted.get("refine_factor", 1)))
-        for name, value in wanted.items():
-            sent = max(value, least) if name == "ef" else value
-            asked = getattr(asked, name)(*(() if sent is None else (sent,)))
-        return asked
+        least = int(np.ceil(asked.k * (asked.wanted or {}).get("refine_factor", 1)))
 
-    def count(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        *,
-        filters: Sequence[Any] | None = None,
-        **settings: Any,
-    ) -> Counters:
+        def query(matrix: NDArray[np.float32], given: Any) -> Any:
+            vectors = matrix if len(matrix) > 1 else matrix[0]
+            made = table.search(vectors, vector_column_name=facts.vector)
+            # A search by another metric than that of the index would be exact, silently.
+            made = made.distance_type(metric).limit(asked.k).select([facts.id, "_distance"])
+            if given is not None:
+                made = made.where(given, prefilter=True)
+            if asked.wanted is None:
+                return made.bypass_vector_index()
+            for name, value in asked.wanted.items():
+                made = getattr(made, name)(max(value, least) if name == "ef" else value)
+            return made
+
+        return query
+
+    def _counted(self, asked: Asked) -> Counters:
         """Vectors compared, as `analyze_plan` tells them: to three digits from 1,000 on."""
-        matrix, facts = self._asked(queries, k), self._held()
-        wanted, full = self.turned("search", settings), 4.0 * facts.dimension
-        counts = np.zeros((len(matrix), 3))
+        facts = self._held()
+        full, counts = 4.0 * facts.dimension, np.zeros((len(asked.matrix), 3))
         with self._talking("a search"):
-            table = self._database.open_table(facts.name)
-            for text, row in by_filter(filters, len(matrix), 1):
-                asked = self._query(table, facts, matrix[row], k, wanted, text)
-                counts[row] = _told(asked.analyze_plan())
-        stages = {"coarse": Stage(counts[:, 0], full)} if facts.index != "NONE" else {}
+            query = self._query(asked)
+            for given, row in by_filter(asked.filters, 1):
+                counts[row] = _told(query(asked.matrix[row], given).analyze_plan())
+        stages = {}
         if facts.index != "NONE":
+            stages["coarse"] = Stage(counts[:, 0], full)
             name = "graph" if "HNSW" in facts.index else "codes"
             stages[name] = Stage(counts[:, 1], _bytes_of_code(facts))
         if counts[:, 2].any():
             stages["refine" if stages else "scan"] = Stage(counts[:, 2], full)
         return Counters(stages)
 
-    def _pages(self, *, vectors: bool) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
+    def _pages(self, *, vectors: bool) -> Iterator[tuple[list[Any], NDArray[np.float32]]]:
         """Bit for bit; rows without a vector are left out."""
         facts = self._held()
-        kind: Any = np.int64 if facts.integer_ids else np.dtypes.StringDType()
-        with self._talking("reading its vectors"):
-            asked = (
-                self._database.open_table(facts.name).search().where(f"{facts.vector} IS NOT NULL")
-            )
-            asked = asked.select([facts.id, facts.vector] if vectors else [facts.id])
-            for batch in asked.to_batches(4096):
-                ids = batch.column(facts.id).to_pylist()
-                block = np.empty((len(ids), 0), dtype=np.float32)
-                if vectors:
-                    flat = batch.column(facts.vector).flatten().to_numpy(zero_copy_only=False)
-                    block = flat.reshape(len(ids), facts.dimension)
-                named = ids if facts.integer_ids else [str(i) for i in ids]
-                if len(ids):
-                    yield np.array(named, dtype=kind), block
+        asked = self._client.open_table(facts.name).search().where(f"{facts.vector} IS NOT NULL")
+        asked = asked.select([facts.id, facts.vector] if vectors else [facts.id])
+        for batch in asked.to_batches(4096):
+            flat = np.empty(0, dtype=np.float32)
+            if vectors:
+                flat = batch.column(facts.vector).flatten().to_numpy(zero_copy_only=False)
+            width = facts.dimension if vectors else 0
+            yield batch.column(facts.id).to_pylist(), flat.reshape(len(batch), width)
 
     def snippet(self, settings: Mapping[str, Any]) -> str:
         """Python, for lancedb."""
         facts = self._held()
         calls = "".join(f".{name}({value})" for name, value in settings.items())
-        metric = _METRICS[facts.space.name]
+        metric = self._metric(self.space)
         return (
             f'table.search(vector, vector_column_name="{facts.vector}")'
             f'.distance_type("{metric}"){calls}.limit(k)'
@@ -404,26 +332,6 @@ def _lancedb() -> Any:
     # Its log tells on stderr what is no news, e.g. that a new table did not exist before.
     os.environ.setdefault("LANCE_LOG", "error")
     return import_extra("lancedb", "lancedb", "the system 'lancedb'")
-
-
-def _scores(distances: NDArray[np.float64], space: Space) -> NDArray[np.float64]:
-    """LanceDB tells l2 squared, and one less the similarity."""
-    if space.name == "l2":
-        return np.sqrt(np.maximum(distances, 0))
-    return 1 - distances
-
-
-def _by_query(told: Any, key: str, n: int) -> Iterator[tuple[int, list[Any], NDArray[np.float64]]]:
-    """Ids and distances of each query that has results."""
-    ids = told.column(key).to_pylist()
-    distances = told.column("_distance").to_numpy().astype(np.float64)
-    if n == 1:
-        yield 0, ids, distances
-        return
-    rows = told.column("query_index").to_numpy()
-    for row in np.unique(rows):
-        at = np.flatnonzero(rows == row)
-        yield int(row), [ids[i] for i in at], distances[at]
 
 
 def _partitions(table: Any, column: str, dimension: int, stats: Any) -> int | None:
@@ -456,12 +364,7 @@ def _bytes_of_code(facts: Collection) -> float:
     return 4.0 * facts.dimension if facts.scores else float(np.ceil(facts.dimension * bits / 8))
 
 
-def _plain(details: Mapping[str, Any] | None) -> dict[str, Any]:
+def _built(index: Any) -> dict[str, Any]:
     """What an index was built with."""
-    told = details or {}
+    told = index.index_details or {}
     return {**told.get("hnsw", {}), **told.get("compression", {})}
-
-
-def _removed(folder: Path | None) -> None:
-    if folder is not None:
-        remove_folder(folder)

@@ -12,24 +12,31 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from semrecall.data import Vectors
-from semrecall.errors import InputError, SystemFault
+from semrecall.errors import InputError, SemrecallError, SystemFault
 from semrecall.registry import import_extra
-from semrecall.space import space as space_of
 from semrecall.systems.base import Counters, Knob, Stage
-from semrecall.systems.collection import Collection, CollectionSystem, by_filter, one_of, turnable
-from semrecall.systems.connection import Session, own_folder, plain_error, remove_folder, within
-from semrecall.systems.stored import answer, flag, stored_blocks
+from semrecall.systems.collection import (
+    Asked,
+    Asker,
+    Collection,
+    CollectionSystem,
+    Found,
+    Recipe,
+    built_with,
+    one_of,
+    only_one,
+    scanned,
+    turnable,
+)
+from semrecall.systems.connection import Session, own_folder, remove_folder, within
+from semrecall.systems.stored import flag
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from semrecall.space import Space
 
 __all__ = ["MilvusSystem"]
 
-_KEY = "MILVUS_TOKEN"
-_METRICS = {"ip": "IP", "cosine": "COSINE", "l2": "L2"}
 #: The most results, and the most queries at once, that Milvus takes.
 _MOST = 16_384
 #: Bytes of a page of vectors; and of what Milvus Lite holds at once when it compares all of them.
@@ -45,18 +52,8 @@ _LENGTH = "length of the candidate list; at least k is sent"
 _EF = Knob("ef", "search", 1, 32_768, None, _LENGTH, "log", from_k=True)
 _SEARCH_LIST = Knob("search_list", "search", 1, 65_535, None, _LENGTH, "log", from_k=True)
 _NPROBE = Knob("nprobe", "search", 1, 65_536, None, "lists visited", "log")
-_REORDER = Knob(
-    "reorder_k",
-    "search",
-    1,
-    _MOST,
-    None,
-    "candidates scored again; at least k is sent",
-    "log",
-    from_k=True,
-)
-#: Settings that Milvus wants to be k or more.
-_AT_LEAST_K = ("ef", "search_list", "reorder_k")
+_REORDER = Knob("reorder_k", "search", 1, _MOST, None,
+                "candidates scored again; at least k is sent", "log", from_k=True)  # fmt: skip
 
 #: What can be turned for each index.
 _INDEXES: dict[str, tuple[Knob, ...]] = {
@@ -73,6 +70,8 @@ _INDEXES: dict[str, tuple[Knob, ...]] = {
 _LITE = ("HNSW", "HNSW_SQ", "IVF_FLAT", "IVF_SQ8", "FLAT")
 #: Those whose scores are of the vectors, not of codes.
 _TRUE_SCORES = ("HNSW", "IVF_FLAT", "FLAT", "SCANN", "DISKANN")
+#: What an index was built with, as `describe_index` names it.
+_BUILT_WITH = ("M", "efConstruction", "nlist", "m", "nbits", "sq_type", "indexed_rows")
 
 
 class MilvusSystem(CollectionSystem):
@@ -82,7 +81,9 @@ class MilvusSystem(CollectionSystem):
     IVF_PQ) tell scores of codes, so these have none here.
     """
 
-    engine, port, key = "milvus", 19_530, _KEY
+    engine, port, key = "milvus", 19_530, "MILVUS_TOKEN"
+    title, title_here = "Milvus", "Milvus Lite"
+    metrics: ClassVar = {"IP": "ip", "COSINE": "cosine", "L2": "squared-l2"}
     options: ClassVar = {
         **CollectionSystem.options,
         "url": "where the server is: milvus://host:19530/collection",
@@ -126,32 +127,18 @@ class MilvusSystem(CollectionSystem):
         lists = None if facts is None else facts.details.get("nlist")
         return turnable(_INDEXES[self.index], there, nprobe=lists)
 
-    @property
-    def _place(self) -> str:
-        if self.address is not None:
-            return f"Milvus at {self.address}"
-        return f"Milvus Lite in {self.path or 'a temporary folder'}"
-
     # -- what there is --------------------------------------------------------------------
 
-    @property
-    def _client(self) -> Any:
-        if self._session is None:
-            with self._talking("opening it"):
-                self._session = self._lite() if self.address is None else self._served()
-        return self._session.client
-
-    def _served(self) -> Session:
-        client = _pymilvus().MilvusClient(
-            f"{'https' if self.tls else 'http'}://{self.address}",
-            token=os.environ.get(_KEY, ""),
-            db_name=self.database,
-            timeout=self.timeout,
-        )
-        return Session(client, client.close)
-
-    def _lite(self) -> Session:
-        """A client of the server that Milvus Lite starts in this process for each file."""
+    def _open(self) -> Session:
+        """A client of a server; Milvus Lite starts one in this process for each file."""
+        if self.address is not None:
+            client = _pymilvus().MilvusClient(
+                f"{'https' if self.tls else 'http'}://{self.address}",
+                token=os.environ.get(self.key, ""),
+                db_name=self.database,
+                timeout=self.timeout,
+            )
+            return Session(client, client.close)
         manager = import_extra("milvus_lite.server_manager", "milvus", "Milvus Lite")
         folder = own_folder() if self.path is None else None
         path = self.path or Path(str(folder)) / "milvus.db"
@@ -162,74 +149,56 @@ class MilvusSystem(CollectionSystem):
         client = _pymilvus().MilvusClient(where, timeout=self.timeout)
         return Session(client, _close_lite, client, servers if ours else None, where, folder)
 
-    @property
-    def _missing(self) -> bool:
-        """Whether there is no database yet, which a look at it would make."""
-        return self.path is not None and not self.path.exists()
-
     def _names(self) -> Sequence[str]:
-        if self._missing:
+        # A look at a database that is not there would make it.
+        if self.path is not None and not self.path.exists():
             return ()
-        with self._talking("a look at its collections"):
-            return list(self._client.list_collections(timeout=self.timeout))
+        return list(self._client.list_collections(timeout=self.timeout))
 
-    def _look(self) -> Collection | None:
-        if self._missing:
+    def _look(self, name: str) -> Collection | None:
+        if name not in self._names():
             return None
-        name, client = str(self.collection), self._client
-        with self._talking(f"a look at the collection {name!r}"):
-            if not client.has_collection(name, timeout=self.timeout):
-                return None
-            told = client.describe_collection(name, timeout=self.timeout)
-            key, vector = self._fields(told)
-            index = self._index(client, name, vector["name"])
-            self._load(client, name)
-            rows = client.query(
-                name,
-                filter="",
-                output_fields=["count(*)"],
-                consistency_level="Strong",
-                timeout=self.timeout,
-            )
-            version = client.get_server_version(timeout=self.timeout)
-        if index["index_type"] in _INDEXES:
-            self.index = index["index_type"]
+        client = self._client
+        told = client.describe_collection(name, timeout=self.timeout)
+        key = next(field for field in told["fields"] if field.get("is_primary"))
+        vector = self._field(name, told["fields"])
+        index = self._index(client, name, vector["name"])
+        self._load(client, name)
+        rows = client.query(
+            name,
+            filter="",
+            output_fields=["count(*)"],
+            consistency_level="Strong",
+            timeout=self.timeout,
+        )
+        kind = index["index_type"]
+        if kind in _INDEXES:
+            self.index = kind
         return Collection(
             name,
             vector["name"],
             key["name"],
             int(vector["params"]["dim"]),
-            _space_of(index, name),
+            self._space_told(index.get("metric_type"), f"the collection {name!r}"),
             int(rows[0]["count(*)"]),
             integer_ids=key["type"] == _pymilvus().DataType.INT64,
-            index=index["index_type"],
-            exact=index["index_type"] == "FLAT",
-            scores=index["index_type"] in _TRUE_SCORES,
+            index=kind,
+            exact=kind == "FLAT",
+            scores=kind in _TRUE_SCORES,
             details={
-                "version": version,
+                "version": client.get_server_version(timeout=self.timeout),
                 "client": _pymilvus().__version__,
                 **{key: _plain(index[key]) for key in _BUILT_WITH if key in index},
             },
         )
 
-    def _fields(self, told: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The fields of the ids and of the vectors."""
-        kinds = _pymilvus().DataType
-        vectors = {f["name"]: f for f in told["fields"] if f["type"] == kinds.FLOAT_VECTOR}
-        key = next(field for field in told["fields"] if field.get("is_primary"))
-        if self.vector is None and len(vectors) != 1:
-            raise InputError(
-                f"the collection {told['collection_name']!r} has {len(vectors)} fields of float "
-                f"vectors{': ' * bool(vectors)}{', '.join(vectors)}",
-                hint="name one with vector=NAME" if vectors else "other kinds cannot be searched",
-            )
-        if self.vector is not None and self.vector not in vectors:
-            raise InputError(
-                f"the collection {told['collection_name']!r} has no field of float vectors "
-                f"{self.vector!r}",
-                hint=f"it has {', '.join(vectors) or 'none'}",
-            )
-        return key, vectors[self.vector] if self.vector else next(iter(vectors.values()))
+    def _field(self, name: str, fields: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """The field of the vectors."""
+        kind = _pymilvus().DataType.FLOAT_VECTOR
+        there = {field["name"]: field for field in fields if field["type"] == kind}
+        chosen = only_one(self.vector, there, f"the collection {name!r}", "field of float vectors",
+                          "vector")  # fmt: skip
+        return there[chosen]
 
     def _index(self, client: Any, name: str, field: str) -> dict[str, Any]:
         """The index over a field; InputError where there is none."""
@@ -256,35 +225,35 @@ class MilvusSystem(CollectionSystem):
 
     @contextmanager
     def _talking(self, doing: str) -> Iterator[None]:
-        """Errors of Milvus as ours, and its log silent: it prints every traceback."""
+        """Its log is silent meanwhile: it prints every traceback."""
         loggers = [logging.getLogger(name) for name in ("pymilvus", "milvus_lite")]
         before = [logger.level for logger in loggers]
         for logger in loggers:
             logger.setLevel(logging.CRITICAL + 1)
         try:
-            yield
-        except _failures() as error:
-            raise self._fault(doing, error) from error
+            with super()._talking(doing):
+                yield
         finally:
             for logger, level in zip(loggers, before, strict=True):
                 logger.setLevel(level)
 
-    def _fault(self, doing: str, error: Exception) -> Exception:
-        said = plain_error(error, os.environ.get(_KEY))
-        text = f"{self._place} failed at {doing}: {said or type(error).__name__}"
-        code = getattr(error, "code", None)
-        if code in (6, 1100) or "cannot parse expression" in said:
-            return InputError(text)
-        hint = None
-        if isinstance(error, _lost()) or "onnect" in said or "RPC" in said or "etry" in said:
-            hint = f"is it running, and reachable within timeout={self.timeout:g} seconds?"
+    def _failures(self) -> tuple[type[BaseException], ...]:
+        return (_pymilvus().MilvusException, *_lost())
+
+    def _blame(self, error: Any, said: str, doing: str) -> tuple[type[SemrecallError], str | None]:
+        if getattr(error, "code", None) in (6, 1100) or "cannot parse expression" in said:
+            return InputError, None
         if self.address is None and "Open local milvus failed" in said:
             hint = "is the database open in another process? Milvus Lite lets in one at a time"
         elif "auth" in said.lower() or "permission" in said.lower():
-            hint = f"the token is read from {_KEY} in the environment"
+            hint = f"the token is read from {self.key} in the environment"
         elif "not loaded" in said:
             hint = "load the collection, or say load=true in the spec"
-        return SystemFault(text, hint=hint)
+        elif isinstance(error, _lost()) or any(part in said for part in ("onnect", "RPC", "etry")):
+            hint = self._unreachable
+        else:
+            return SystemFault, None
+        return SystemFault, hint
 
     def _wait(self, doing: str, work: Any, *given: Any) -> None:
         """Milvus waits for ever for an index that fails on it."""
@@ -297,43 +266,50 @@ class MilvusSystem(CollectionSystem):
 
     # -- made -----------------------------------------------------------------------------
 
-    def _fill(self, base: Vectors, space: Space, knobs: Mapping[str, Any]) -> None:
-        """Insert, flush, index, load, in this order.
+    def _create(self, recipe: Recipe) -> None:
+        client, kinds = self._client, _pymilvus().DataType
+        schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
+        kind = (
+            {"datatype": kinds.INT64}
+            if recipe.integers
+            else {"datatype": kinds.VARCHAR, "max_length": 65_535}
+        )
+        schema.add_field(self.id, is_primary=True, **kind)
+        self.vector = self.vector or "vector"
+        schema.add_field(self.vector, kinds.FLOAT_VECTOR, dim=recipe.dimension)
+        client.create_collection(self.collection, schema=schema, timeout=self.timeout)
+
+    def _insert(self, ids: NDArray[np.int64] | list[str], block: NDArray[np.float32]) -> None:
+        given = ids.tolist() if isinstance(ids, np.ndarray) else ids
+        rows = [{self.id: i, self.vector: v} for i, v in zip(given, block, strict=True)]
+        self._client.insert(self.collection, rows, timeout=self.build_timeout)
+
+    def _finish(self, recipe: Recipe) -> None:
+        """Flush, index, load, in this order.
 
         Milvus Lite indexes a collection that is loaded earlier in the background, says "Finished"
         before it is, and searches exactly meanwhile.
         """
-        client, name, kinds = self._client, self.collection, _pymilvus().DataType
-        field = self.vector or "vector"
-        for ids, block in stored_blocks(base, space):
-            if not len(block):
-                continue
-            if not self._begun:
-                schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
-                if isinstance(ids, np.ndarray):
-                    schema.add_field(self.id, kinds.INT64, is_primary=True)
-                else:
-                    schema.add_field(self.id, kinds.VARCHAR, max_length=65_535, is_primary=True)
-                schema.add_field(field, kinds.FLOAT_VECTOR, dim=base.dimension)
-                client.create_collection(name, schema=schema, timeout=self.timeout)
-                self._begun = True
-            given = ids.tolist() if isinstance(ids, np.ndarray) else ids
-            rows = [{self.id: i, field: v} for i, v in zip(given, block, strict=True)]
-            client.insert(name, rows, timeout=self.build_timeout)
-        if not self._begun:
-            raise InputError("the base holds no vector that can be searched")
+        client, name = self._client, self.collection
         self._wait("writing the vectors", client.flush, name)
-        self._link(space, knobs)
+        made: dict[str, Any] = self._built_with(recipe.knobs)
+        if self.address is None:
+            # Milvus Lite looks for them where pymilvus puts them no more, and ignores the others.
+            made = {"params": made}
+        params = client.prepare_index_params()
+        params.add_index(
+            self.vector, index_type=self.index, metric_type=self._metric(recipe.space), params=made
+        )
+        self._wait(f"building the index {self.index}", client.create_index, name, params)
+        self._wait("loading the vectors", client.load_collection, name)
 
     def _dropping(self) -> Callable[[], Any]:
         return partial(self._client.drop_collection, self.collection, timeout=self.timeout)
 
     def _built_with(self, knobs: Mapping[str, Any]) -> dict[str, Any]:
         """What an index is made with."""
-        build: dict[str, Any] = {
-            knob.name: knob.default for knob in _INDEXES[self.index] if knob.kind == "build"
-        }
-        return {**build, **knobs, **({"sq_type": "SQ8"} if self.index == "HNSW_SQ" else {})}
+        coded = {"sq_type": "SQ8"} if self.index == "HNSW_SQ" else {}
+        return {**built_with(_INDEXES[self.index], knobs), **coded}
 
     def build_snippet(self, knobs: Mapping[str, Any]) -> str:
         """Python, for pymilvus."""
@@ -341,106 +317,73 @@ class MilvusSystem(CollectionSystem):
         return (
             "index = client.prepare_index_params()\n"
             f'index.add_index("{facts.vector}", index_type="{facts.index}",\n'
-            f'                metric_type="{_METRICS[facts.space.name]}", '
+            f'                metric_type="{self._metric(self.space)}", '
             f"params={self._built_with(knobs)!r})\n"
             f'client.create_index("{self._shown}", index)'
         )
 
-    def _link(self, space: Space, knobs: Mapping[str, Any]) -> None:
-        client, name = self._client, self.collection
-        build: dict[str, Any] = self._built_with(knobs)
-        if self.address is None:
-            # Milvus Lite looks for them where pymilvus puts them no more, and ignores the others.
-            build = {"params": build}
-        params = client.prepare_index_params()
-        params.add_index(
-            self.vector or "vector",
-            index_type=self.index,
-            metric_type=_METRICS[space.name],
-            params=build,
-        )
-        self._wait(f"building the index {self.index}", client.create_index, name, params)
-        self._wait("loading the vectors", client.load_collection, name)
-
     # -- searched -------------------------------------------------------------------------
 
-    def search(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        *,
-        filters: Sequence[Any] | None = None,
-        **settings: Any,
-    ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """Ids (n, at most k) and scores. filters: expressions of Milvus, e.g. lang == "de"."""
-        matrix, facts = self._asked(queries, k), self._held()
-        wanted = self._sent(settings, k)
-        found: list[Any] = [None] * len(matrix)
-        with self._talking("a search"):
-            for text, part in by_filter(filters, len(matrix), self._at_once(facts)):
-                hits = self._client.search(
-                    facts.name,
-                    data=list(matrix[part]),
-                    filter=text or "",
-                    limit=k,
-                    output_fields=[facts.id],
-                    search_params={"metric_type": _METRICS[facts.space.name], "params": wanted},
-                    anns_field=facts.vector,
-                    timeout=self.timeout,
-                )
-                for row, hit in zip(part, hits, strict=True):
-                    found[row] = (hit.ids, hit.distances)
-        ids, scores = answer(found, facts.space, integer_ids=facts.integer_ids)
-        if not facts.scores:
-            return ids, None
-        return ids, np.sqrt(np.maximum(scores, 0)) if facts.space.name == "l2" else scores
-
-    def _sent(self, settings: Mapping[str, Any], k: int) -> dict[str, Any]:
-        if k > _MOST:
-            raise InputError(f"k is {k:,}; Milvus returns at most {_MOST:,} results")
-        wanted = self.turned("search", settings)
-        return {n: max(v, k) if n in _AT_LEAST_K else v for n, v in wanted.items()}
-
-    def _at_once(self, facts: Collection) -> int:
-        """Queries of one request: Milvus Lite holds the differences of all pairs for flat L2."""
+    @property
+    def _at_once(self) -> int:
+        """Milvus Lite holds the differences of all pairs for flat L2."""
+        facts = self._held()
         if self.address is not None or not facts.exact:
             return 1024
         return max(1, _FLAT_BYTES // (4 * facts.dimension * max(facts.rows, 1)))
 
-    def count(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        *,
-        filters: Sequence[Any] | None = None,
-        **settings: Any,
-    ) -> Counters | None:
+    def _asker(self, asked: Asked) -> Asker:
+        """Filters are expressions of Milvus, e.g. lang == "de"."""
+        k = asked.k
+        if k > _MOST:
+            raise InputError(f"k is {k:,}; Milvus returns at most {_MOST:,} results")
+        facts = self._held()
+        # Milvus wants the lengths of lists to be k or more.
+        long = {knob.name for knob in self.knobs if knob.from_k}
+        sent = {n: max(v, k) if n in long else v for n, v in (asked.wanted or {}).items()}
+        params = {"metric_type": self._metric(self.space), "params": sent}
+
+        def ask(matrix: NDArray[np.float32], given: Any) -> Sequence[Found]:
+            hits = self._client.search(
+                facts.name,
+                data=list(matrix),
+                filter=given or "",
+                limit=k,
+                output_fields=[facts.id],
+                search_params=params,
+                anns_field=facts.vector,
+                timeout=self.timeout,
+            )
+            return [(hit.ids, hit.distances) for hit in hits]
+
+        return ask
+
+    def _counted(self, asked: Asked) -> Counters | None:
         """Vectors that Milvus Lite compares, by the counters of its faiss; None for a server.
 
         One query at a time, as the counters are of the process. None with filters, where faiss
         counts only what passes.
         """
-        matrix, facts = self._asked(queries, k), self._held()
-        if self.address is not None or filters is not None:
+        facts = self._held()
+        if self.address is not None or any(asked.filters):
             return None
         each = facts.dimension * (4.0 if facts.scores else 1.0)
         if facts.exact:
-            return Counters({"scan": Stage(np.full(len(matrix), float(facts.rows)), each)})
+            return scanned(asked, facts.rows, each)
         faiss = import_extra("faiss", "faiss", "the counters of Milvus Lite")
         graph = facts.index.startswith("HNSW")
         stats = faiss.cvar.hnsw_stats if graph else faiss.cvar.indexIVF_stats
+        compared, visited = np.zeros(len(asked.matrix)), np.zeros(len(asked.matrix))
+        for at, row in enumerate(asked.matrix):
+            stats.reset()
+            self.search(row[None], asked.k, **(asked.wanted or {}))
+            compared[at], visited[at] = stats.ndis, 0 if graph else stats.nq
+        if graph:
+            return Counters({"graph": Stage(compared, each)})
         # Every segment is an index of its own, with its own centroids: 128 unless it says more.
         lists = min(int(facts.details.get("nlist", 128)), facts.rows)
-        counts = []
-        for row in matrix:
-            stats.reset()
-            self.search(row[None], k, **settings)
-            counts.append((stats.ndis, 0 if graph else stats.nq * lists))
-        table = np.array(counts, dtype=np.float64).reshape(len(matrix), 2)
-        if graph:
-            return Counters({"graph": Stage(table[:, 0], each)})
-        coarse = Stage(table[:, 1], 4.0 * facts.dimension)
-        return Counters({"coarse": coarse, "codes": Stage(table[:, 0], each)})
+        coarse = Stage(visited * lists, 4.0 * facts.dimension)
+        return Counters({"coarse": coarse, "codes": Stage(compared, each)})
 
     def exact(
         self, queries: NDArray[np.float32], k: int, **given: Any
@@ -454,23 +397,17 @@ class MilvusSystem(CollectionSystem):
             )
         return self.search(queries, k, **given)
 
-    def _pages(self, *, vectors: bool) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
+    def _pages(self, *, vectors: bool) -> Iterator[tuple[list[Any], NDArray[np.float32]]]:
         """By query_iterator: bit for bit."""
         facts = self._held()
         size = int(np.clip(_PAGE_BYTES // (4 * facts.dimension), 1, _MOST))
         fields = [facts.id, facts.vector] if vectors else [facts.id]
-        kind: Any = np.int64 if facts.integer_ids else np.dtypes.StringDType()
-        with self._talking("reading its vectors"):
-            pages = self._client.query_iterator(
-                facts.name, batch_size=size, output_fields=fields, timeout=self.timeout
-            )
-        while True:
-            with self._talking("reading its vectors"):
-                rows = pages.next()
-            if not rows:
-                return
+        pages = self._client.query_iterator(
+            facts.name, batch_size=size, output_fields=fields, timeout=self.timeout
+        )
+        while rows := pages.next():
             block = np.array([row.get(facts.vector, ()) for row in rows], dtype=np.float32)
-            yield np.array([row[facts.id] for row in rows], dtype=kind), block
+            yield [row[facts.id] for row in rows], block
 
     def snippet(self, settings: Mapping[str, Any]) -> str:
         """Python, for pymilvus."""
@@ -481,10 +418,6 @@ class MilvusSystem(CollectionSystem):
         )
 
 
-#: What an index was built with, as `describe_index` names it.
-_BUILT_WITH = ("M", "efConstruction", "nlist", "m", "nbits", "sq_type", "indexed_rows")
-
-
 def _pymilvus() -> Any:
     return import_extra("pymilvus", "milvus", "the system 'milvus'")
 
@@ -493,20 +426,6 @@ def _lost() -> tuple[type[Exception], ...]:
     """What is raised when nobody answers."""
     grpc = import_extra("grpc", "milvus", "the system 'milvus'")
     return (grpc.RpcError, grpc.FutureTimeoutError)
-
-
-def _failures() -> tuple[type[Exception], ...]:
-    return (_pymilvus().MilvusException, *_lost())
-
-
-def _space_of(index: Mapping[str, Any], name: str) -> Space:
-    for space, metric in _METRICS.items():
-        if metric == str(index.get("metric_type")).upper():
-            return space_of(space)
-    raise InputError(
-        f"the collection {name!r} is compared by {index.get('metric_type')}; "
-        f"expected one of {', '.join(_METRICS.values())}"
-    )
 
 
 def _plain(value: Any) -> Any:
@@ -520,5 +439,4 @@ def _close_lite(client: Any, servers: Any, path: str, folder: Path | None) -> No
     client.close()
     if servers is not None:
         servers.release_server(path)
-    if folder is not None:
-        remove_folder(folder)
+    remove_folder(folder)

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["OpensearchSystem"]
 
-#: Space types -> the unit of `_score`.
-_UNITS = {"cosinesimil": "half-cosine", "l2": "inverse-l2", "innerproduct": "folded-ip"}
-_SPACES = {"cosine": "cosinesimil", "l2": "l2", "ip": "innerproduct"}
 _ENGINES = ("faiss", "lucene")
 #: Painless scripts of the plugin that score every document; none of them tells inner products.
 _SCRIPTS = {
@@ -43,7 +40,11 @@ class OpensearchSystem(IndexSystem):
     OPENSEARCH_PASSWORD, or a key from OPENSEARCH_API_KEY.
     """
 
-    engine = "opensearch"
+    engine = title = "opensearch"
+    #: Space types of a field.
+    metrics: ClassVar = {
+        "cosinesimil": "half-cosine", "l2": "inverse-l2", "innerproduct": "folded-ip",
+    }  # fmt: skip
     field_type = "knn_vector"
     key_names = ("OPENSEARCH_API_KEY", "OPENSEARCH_USERNAME", "OPENSEARCH_PASSWORD")
     key = "OPENSEARCH_API_KEY, or OPENSEARCH_USERNAME and OPENSEARCH_PASSWORD"
@@ -78,13 +79,13 @@ class OpensearchSystem(IndexSystem):
                 f"{mapping.get('model_id')!r}, which is not read",
                 hint="describe how it is asked in a template: http://host:9200?template=FILE",
             )
-        if kind != "float" or space not in _UNITS:
+        if kind != "float" or space not in self.metrics:
             raise InputError(
                 f"the field {field!r} of {name!r} holds vectors of {kind} compared by {space}; "
-                f"expected float and one of {', '.join(_UNITS)}"
+                f"expected float and one of {', '.join(self.metrics)}"
             )
         library = method.get("engine", "faiss")
-        unit = _UNITS[space]
+        unit = self.metrics[space]
         if library == "nmslib" and space == "cosinesimil":
             unit = "inverse-cosine-distance"
         encoder = method.get("parameters", {}).get("encoder", {}).get("name", "flat")
@@ -92,14 +93,14 @@ class OpensearchSystem(IndexSystem):
         quantised = encoder != "flat" or on_disk or mapping.get("compression_level", "1x") != "1x"
         return Collection(
             name, field, "_id", int(mapping["dimension"]), UNITS[unit].space, 0,
-            integer_ids=False, index=method.get("name", "hnsw"), scores=not quantised,
+            index=method.get("name", "hnsw"), scores=not quantised,
             details={"space_type": space, "library": library, "unit": unit},
         )  # fmt: skip
 
     def _index(self, dimension: int, space: Space, knobs: Mapping[str, Any]) -> dict[str, Any]:
         method = {
             "name": "hnsw",
-            "space_type": _SPACES[space.name],
+            "space_type": self._metric(space),
             "engine": self.library,
             "parameters": dict(knobs),
         }
@@ -125,8 +126,8 @@ class OpensearchSystem(IndexSystem):
 
     def _scan(self, vector: list[float], inner: Any) -> tuple[dict[str, Any], str]:
         facts = self._held()
-        if facts.space.name in _SCRIPTS:
-            source, unit = _SCRIPTS[facts.space.name]
+        if self.space.name in _SCRIPTS:
+            source, unit = _SCRIPTS[self.space.name]
             script: dict[str, Any] = {
                 "source": source,
                 "params": {"v": vector, "f": facts.vector},

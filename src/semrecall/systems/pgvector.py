@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import re
-import time
-import uuid
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from semrecall.data import Vectors
-from semrecall.errors import InputError, SemrecallError, SemrecallWarning, SystemFault
+from semrecall.errors import InputError, SemrecallWarning, SystemFault
+from semrecall.registry import positive
 from semrecall.systems.base import Counters, Knob
-from semrecall.systems.pgvector_index import (
-    BUILD_KNOBS,
-    OPERATORS,
-    Index,
-    Relation,
-    chosen_index,
-    spaceless,
-)
-from semrecall.systems.postgres import Plan, Postgres, copy_rows, in_copy, pages_of, sent_vector
-from semrecall.systems.sql import Condition, Table, TableSystem, conditions, quoted
-from semrecall.systems.stored import Pages, answer, stored_blocks
+from semrecall.systems.collection import Asked, Collection, Found, Recipe, one_of, own_name
+from semrecall.systems.connection import quietly
+from semrecall.systems.pgvector_index import BUILD_KNOBS, Index, Relation, chosen_index, spaceless
+from semrecall.systems.postgres import Plan, Postgres, read_vectors, sent_vectors
+from semrecall.systems.sql import Condition, TableSystem, condition_of, quoted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from semrecall.space import Space
 
 __all__ = ["PgvectorSystem"]
 
@@ -50,29 +40,25 @@ SELECT name, current_setting(name, true) FROM unnest(ARRAY[
 
 
 @dataclass(frozen=True)
-class _Question:
-    """Queries (n, d), a filter each, and how they are asked.
+class _Question(Asked):
+    """What is asked, and how: conditions as filters.
 
     local: settings of PostgreSQL. factor: candidates per result. indexed: whether an index
     serves, or every row is read.
     """
 
-    matrix: NDArray[np.float32]
-    k: int
-    conditions: Sequence[Condition]
     local: Mapping[str, str]
     factor: float | None
     indexed: bool
 
     def only(self, rows: list[int]) -> _Question:
         """Some of the queries."""
-        chosen = [self.conditions[row] for row in rows]
-        return replace(self, matrix=self.matrix[rows], conditions=chosen)
+        return replace(self, matrix=self.matrix[rows], filters=[self.filters[row] for row in rows])
 
     @property
     def doing(self) -> str:
         """What this is, in errors."""
-        texts = sorted({condition.text for condition in self.conditions if condition.text})
+        texts = sorted({condition.text for condition in self.filters if condition.text})
         return f"a search with the filter {texts[0]!r}" if texts else "a search"
 
 
@@ -97,6 +83,8 @@ class PgvectorSystem(TableSystem):
         "sslmode": "as libpq has it, e.g. require",
     }
 
+    engine = title = "pgvector"
+    metrics: ClassVar = {"<#>": "negated-ip", "<=>": "cosine-distance", "<->": "l2"}
     #: What is done at the latest when the system goes.
     _end: Callable[[], Any]
     _index: Index | None = None
@@ -119,18 +107,17 @@ class PgvectorSystem(TableSystem):
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        self.index = None if index is None else _one_of(index, tuple(BUILD_KNOBS), "index")
-        self.quantise = _one_of(quantise, _QUANTISED, "quantise")
+        self.index = None if index is None else one_of(index, tuple(BUILD_KNOBS), "index")
+        self.quantise = one_of(quantise, _QUANTISED, "quantise")
         self.maintenance_work_mem = maintenance_work_mem
         given = {"host": host, "sslmode": sslmode}
         self._given = {key: value for key, value in given.items() if value is not None}
-        self._seconds = _seconds(timeout)
-        self._made: dict[str, Any] = {}
+        self.timeout = positive(timeout, "timeout")
         self._connect()
 
     def _connect(self) -> None:
         """A connection of its own, which goes when the system goes."""
-        self._server = Postgres(self.url, self._seconds, self._given)
+        self._server = Postgres(self.url, self.timeout, self._given)
         self._seen: set[Any] = set()
         self._told = False
         self._end = weakref.finalize(self, self._server.close)
@@ -149,36 +136,39 @@ class PgvectorSystem(TableSystem):
 
     # -- what there is ----------------------------------------------------------------------
 
-    def _look(self) -> Table | None:
-        assert self.table is not None
+    def _look(self, name: str) -> Collection | None:
         with self._server.session(doing="a look at the table") as connection:
             version = connection.execute(
                 "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
             ).fetchone()
-            plain = self.table if re.fullmatch(r'[\w."]+', self.table) else quoted(self.table)
-            oid, name = connection.execute(
+            plain = name if re.fullmatch(r'[\w."]+', name) else quoted(name)
+            oid, known = connection.execute(
                 "SELECT t::oid, t::text FROM coalesce(to_regclass(%s), to_regclass(%s)) AS t",
-                [quoted(self.table), plain],
+                [quoted(name), plain],
             ).fetchone()
             if version is None:
                 raise _no_extension(self._place)
             if oid is None:
                 return None
-            relation = Relation.read(connection, oid, name, self.column, self.id)
-            self._index, space = chosen_index(relation, self.index, self.wanted_space)
-            self._relation = relation
+            relation = Relation.read(connection, oid, known, self.column, self.id)
+            index, space = chosen_index(relation, self.index, self.wanted_space)
+            self._relation, self._index = relation, index
             self._defaults = dict(connection.execute(_DEFAULTS).fetchall())
             rows = connection.execute(
                 f"SELECT count({quoted(relation.column)}) FROM {relation.name}"
             ).fetchone()[0]
-            self._made["version"], self._made["server"] = version[0], _server_version(connection)
-        return Table(self.table, relation.column, relation.id, relation.dimension, space,
-                     relation.integer_ids, rows)  # fmt: skip
+            versions = {"version": version[0], "server": _server_version(connection)}
+        kind = {} if index is None else {"kind": index.kind, "holds": index.holds, **index.options}
+        return Collection(
+            name, relation.column, relation.id, relation.dimension, space, rows,
+            integer_ids=relation.integer_ids, index=index.name if index else "",
+            exact=index is None, details={**kind, **versions},
+        )  # fmt: skip
 
     def _spaceless(self) -> InputError:
         return spaceless(self._relation)
 
-    def _tables(self) -> Sequence[str]:
+    def _names(self) -> Sequence[str]:
         with self._server.session(doing="a look at the tables") as connection:
             found = connection.execute(
                 "SELECT DISTINCT c.oid::regclass::text FROM pg_class c "
@@ -187,23 +177,6 @@ class PgvectorSystem(TableSystem):
                 "AND t.typname IN ('vector', 'halfvec')"
             ).fetchall()
         return [name.replace('"', "") for (name,) in found]
-
-    def describe(self) -> dict[str, Any]:
-        """Versions, table, index and how that was built."""
-        table = self._held()
-        index = self._index
-        return {
-            "system": "pgvector",
-            "table": table.name,
-            "space": self.space.name,
-            "rows": table.rows,
-            "dimension": table.dimension,
-            "index": None if index is None else index.name,
-            "exact": index is None,
-            **({} if index is None else {"kind": index.kind, "holds": index.holds}),
-            **({} if index is None else index.options),
-            **self._made,
-        }
 
     def snippet(self, settings: Mapping[str, Any]) -> str:
         """SQL."""
@@ -217,115 +190,92 @@ class PgvectorSystem(TableSystem):
 
     def build_snippet(self, knobs: Mapping[str, Any]) -> str:
         """SQL."""
-        table = self._held()
-        name = quoted("docs" if "semrecall_" in table.name else table.name)
-        return (
-            self._index_statement(
-                name, quoted(table.column), table.dimension, self.space, table.rows, knobs
-            )
-            + ";"
-        )
+        return f"{self._index_statement(quoted(self._shown), self._held(), knobs)};"
 
     def close(self) -> None:
         """Close the connection; a table that build named by itself is dropped."""
         self._end()
-        if self._server is not None:
-            self._server.close()
+        self._server.close()
 
     # -- made -------------------------------------------------------------------------------
 
-    def build(self, base: Any, space: str | Space, ids: Any = None, **knobs: Any) -> Self:
-        """A new table of these vectors, as float32, and its index, in one transaction.
+    def _take_name(self) -> None:
+        """Filled under a name of its own, which it keeps where the spec names none.
 
-        Without a name in the spec the table is called semrecall_..., is not logged, and is
-        dropped with the system. InputError for a table that exists, unless the spec says
-        replace=true: then it is dropped when the new one is complete. knobs: m and
-        ef_construction, or lists.
+        Such a table is not logged, and is dropped with the system.
         """
-        given = self.turned("build", knobs)
-        geometry, vectors = self._space_to_build(space), Vectors.of(base, ids=ids)
-        self._refuse_existing()
-        made = copy.copy(self)
-        made._connect()
-        made._known, made._index, made.replace = None, None, False
-        started = time.perf_counter()
-        schema, dot, _ = (self.table or "").rpartition(".")
-        own = f"{schema}{dot}semrecall_{uuid.uuid4().hex[:12]}"
-        made.table, made.wanted_space = self.table or own, geometry
-        made.column, made.id = self.column or "embedding", self.id or "id"
+        self._named, self._index = self.collection, None
+        schema, dot, _ = self.named.rpartition(".")
+        self._own = self.collection = f"{schema}{dot}{own_name()}"
+        super()._take_name()
+        self._connect()
+
+    @contextmanager
+    def _building(self) -> Iterator[None]:
+        """In one transaction, in which a table that is replaced is dropped at the end."""
         memory = self.maintenance_work_mem
         settings = {"maintenance_work_mem": memory} if memory else {}
-        with made._server.session(
+        with self._server.session(
             settings, doing="a build", writing=True, limited=False
-        ) as connection:
-            made._fill(connection, own, vectors, geometry, given)
-            if self.table is not None:
-                if self.replace:
-                    connection.execute(f"DROP TABLE IF EXISTS {quoted(self.table)}")
-                connection.execute(
-                    f"ALTER TABLE {quoted(own)} RENAME TO {quoted(self.table.rpartition('.')[2])}"
-                )
-        made._repeat_notices()
-        if self.table is None:
-            made._end = weakref.finalize(made, _drop, made._server, own)
-        made._made = {"build_seconds": time.perf_counter() - started}
-        made._held()
-        return made
+        ) as self._writing:
+            yield
+            if self._named is not None:
+                name = quoted(self._named.rpartition(".")[2])
+                self._writing.execute(f"DROP TABLE IF EXISTS {quoted(self._named)}")
+                self._writing.execute(f"ALTER TABLE {quoted(self._own)} RENAME TO {name}")
+                self.collection = self._named
+        del self._writing
+        self._repeat_notices()
+        if self._named is None:
+            self._end = weakref.finalize(self, _drop, self._server, self._own)
 
     def _exists(self) -> bool:
-        assert self.table is not None
         with self._server.session(doing="a look at the table") as connection:
-            found = connection.execute("SELECT to_regclass(%s)::text", [quoted(self.table)])
+            found = connection.execute("SELECT to_regclass(%s)::text", [quoted(self.named)])
             return found.fetchone()[0] is not None
 
-    def _fill(
-        self, connection: Any, name: str, base: Vectors, space: Space, knobs: Mapping[str, Any]
-    ) -> None:
-        if connection.execute("SELECT to_regtype('vector')").fetchone()[0] is None:
+    def _create(self, recipe: Recipe) -> None:
+        self.wanted_space, width = recipe.space, recipe.dimension
+        found = self._writing.execute("SELECT to_regtype('vector')::oid").fetchone()[0]
+        if found is None:
             raise _no_extension(self._place)
-        table, width = quoted(name), base.dimension
-        key, column = quoted(self.id or "id"), quoted(self.column or "embedding")
-        logged = "UNLOGGED" if self.table == name else ""
-        blocks = stored_blocks(base, space)
-        first = next(blocks, None)
-        if first is None:
-            raise InputError("the base holds no vector")
-        kind = "bigint" if isinstance(first[0], np.ndarray) else "text"
-        connection.execute(
-            f"CREATE {logged} TABLE {table} ({key} {kind} PRIMARY KEY, "
-            f"{column} vector({width}) NOT NULL)"
+        self._types = ["int8" if recipe.integers else "text", found]
+        self._writing.execute(
+            f"CREATE {'UNLOGGED' if self._named is None else ''} TABLE {quoted(self._own)} "
+            f"({quoted(str(self.id))} {self._types[0]} PRIMARY KEY, "
+            f"{quoted(str(self.column))} vector({width}) NOT NULL)"
         )
-        copied = f"COPY {table} FROM STDIN (FORMAT BINARY, FREEZE)"
-        with connection.cursor().copy(copied) as target:
-            copy_rows(target, (in_copy(*block) for block in _chain(first, blocks)))
-        if self.index != "none":
-            total = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-            connection.execute(self._index_statement(table, column, width, space, total, knobs))
-        connection.execute(f"ANALYZE {table}")
 
-    def _index_statement(
-        self,
-        table: str,
-        column: str,
-        width: int,
-        space: Space,
-        rows: int,
-        knobs: Mapping[str, Any],
-    ) -> str:
-        kind = self.index or "hnsw"
+    def _insert(self, ids: NDArray[np.int64] | list[str], block: NDArray[np.float32]) -> None:
+        names = ids.tolist() if isinstance(ids, np.ndarray) else ids
+        into = f"COPY {quoted(self._own)} FROM STDIN (FORMAT BINARY, FREEZE)"
+        with self._writing.cursor().copy(into) as target:
+            target.set_types(self._types)
+            for name, row in zip(names, sent_vectors(block), strict=True):
+                target.write_row((name, row))
+
+    def _finish(self, recipe: Recipe) -> None:
+        name, column = quoted(self._own), str(self.column)
+        if self.index != "none":
+            rows = self._writing.execute(f"SELECT count(*) FROM {name}").fetchone()[0]
+            facts = Collection(name, column, "", recipe.dimension, recipe.space, rows)
+            self._writing.execute(self._index_statement(name, facts, recipe.knobs))
+        self._writing.execute(f"ANALYZE {name}")
+
+    def _index_statement(self, table: str, facts: Collection, knobs: Mapping[str, Any]) -> str:
+        kind, column, rows = self.index or "hnsw", quoted(facts.vector), facts.rows
         operators = {
-            "none": f"{column} vector_{space}_ops",
-            "halfvec": f"({column}::halfvec({width})) halfvec_{space}_ops",
-            "bit": f"(binary_quantize({column})::bit({width})) bit_hamming_ops",
+            "none": f"{column} vector_{facts.space}_ops",
+            "halfvec": f"({column}::halfvec({facts.dimension})) halfvec_{facts.space}_ops",
+            "bit": f"(binary_quantize({column})::bit({facts.dimension})) bit_hamming_ops",
         }[self.quantise]
         made = dict(knobs)
         if kind == "ivfflat":
             default = rows // 1000 if rows <= 1_000_000 else math.isqrt(rows)
             made.setdefault("lists", max(1, default))
         written = ", ".join(f"{name} = {value}" for name, value in made.items())
-        return f"CREATE INDEX ON {table} USING {kind} ({operators})" + (
-            f" WITH ({written})" if written else ""
-        )
+        made_with = f" WITH ({written})" if written else ""
+        return f"CREATE INDEX ON {table} USING {kind} ({operators}){made_with}"
 
     def _repeat_notices(self) -> None:
         """What PostgreSQL remarked while it built, e.g. that memory was short."""
@@ -337,98 +287,64 @@ class PgvectorSystem(TableSystem):
 
     # -- searched ---------------------------------------------------------------------------
 
-    def search(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        *,
-        filters: Sequence[Any] | None = None,
-        **settings: Any,
-    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        """The results of one statement per query, as the planner runs it."""
-        asked = self._question(queries, k, filters, settings)
-        if not asked.indexed:
-            self._check_scan(asked)
-            return self._run(asked)
-        self._check_index(asked)
-        found = self._run(asked)
-        self._tell_of_short_rows(asked, found[0].shape[1])
+    def _nearest(self, asked: Asked) -> Sequence[Found]:
+        """The results of one statement per query, as the planner runs it; exact ones by a scan."""
+        question = self._question(asked)
+        if question.indexed:
+            self._check_index(question)
+        else:
+            self._check_scan(question)
+        found = self._answers(question, "", _hits, binary=True)
+        if question.indexed:
+            self._tell_of_short_rows(question, max((len(ids) for ids, _ in found), default=0))
         return found
 
-    def exact(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        *,
-        filters: Sequence[Any] | None = None,
-        **given: Any,
-    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        """The true neighbours: every row is read, which is checked."""
-        asked = self._question(queries, k, filters, given, scan=True)
-        self._check_scan(asked)
-        return self._run(asked)
-
-    def count(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        *,
-        filters: Sequence[Any] | None = None,
-        **settings: Any,
-    ) -> Counters:
+    def _counted(self, asked: Asked) -> Counters:
         """Bytes of the blocks touched, cached or not, by EXPLAIN (ANALYZE, BUFFERS)."""
-        asked = self._question(queries, k, filters, settings)
         # The first statement of a connection reads the catalogue, too: it is asked twice.
-        twice = asked.only([*range(min(1, len(asked.matrix))), *range(len(asked.matrix))])
+        every = range(len(asked.matrix))
+        twice = self._question(asked).only([*every[:1], *every])
         plans = self._plans_of(twice, "ANALYZE, BUFFERS, TIMING OFF")[1:]
         block = int(self._defaults["block_size"] or 8192)
         touched = np.array([block * plan.blocks for plan in plans], dtype=np.float64)
         return Counters({}, reported_bytes=touched)
 
-    def _question(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        filters: Sequence[Any] | None,
-        settings: Mapping[str, Any],
-        *,
-        scan: bool = False,
-    ) -> _Question:
-        wanted = self.turned("search", settings)
-        matrix = self._asked(queries, k)
-        indexed = self._index is not None and not scan
-        factor = wanted.pop("k_factor", None)
-        local = self._local(wanted) if indexed else _SCAN
-        return _Question(matrix, k, conditions(filters, len(matrix)), local, factor, indexed)
+    def _question(self, asked: Asked) -> _Question:
+        turned = dict(asked.wanted or {})
+        factor = turned.pop("k_factor", None)
+        indexed = self._index is not None and asked.wanted is not None
+        local = self._local(turned) if indexed else _SCAN
+        conditions = [condition_of(given) for given in asked.filters]
+        return _Question(asked.matrix, asked.k, conditions, asked.wanted, local, factor, indexed)
 
-    def _run(self, asked: _Question) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        table = self._held()
+    def _answers(
+        self, asked: _Question, before: str, read: Callable[[Any], Any], **how: Any
+    ) -> list[Any]:
+        """What is read of the answer to each statement, which has `before` in front of it."""
         found = []
         with self._server.session(asked.local, doing=asked.doing, pipelined=True) as connection:
             cursors = [
-                connection.execute(*statement, binary=True) for statement in self._statements(asked)
+                connection.execute(before + text, values, **how)
+                for text, values in self._statements(asked)
             ]
             for cursor in cursors:
-                rows = [row for row in cursor.fetchall() if row[1] is not None]
+                found.append(read(cursor))
                 self._server.answered()
-                distances = np.array([row[1] for row in rows], dtype=np.float64)
-                found.append(([row[0] for row in rows], _score(distances, self.space)))
-        return answer(found, self.space, integer_ids=table.integer_ids)
+        return found
 
     def _statements(self, asked: _Question) -> Iterator[tuple[str, list[Any]]]:
         """A search for each query, and the values of its placeholders."""
         table, relation = self._held(), self._relation
-        key = quoted(table.id) if table.integer_ids else f"{quoted(table.id)}::text"
         kind = "" if relation.vector == "vector" else f"::{relation.vector}"
-        distance = f"{_plain(quoted(table.column))} {OPERATORS[self.space.name]} %s{kind}"
+        distance = f"{_plain(quoted(table.vector))} {self._metric(self.space)} %s{kind}"
         every = (
-            f"SELECT {_plain(key)} AS semrecall_id, {distance} AS semrecall_distance "
+            f"SELECT {_plain(self._key)} AS semrecall_id, {distance} AS semrecall_distance "
             f"FROM {_plain(relation.name)}"
         )
         index = self._index if asked.indexed else None
         candidates = math.ceil(asked.k * (asked.factor or self._factor))
-        for row, condition in zip(asked.matrix, asked.conditions, strict=True):
-            vector, values = sent_vector(row), condition.parameters
+        for vector, condition in zip(sent_vectors(asked.matrix), asked.filters, strict=True):
+            values = condition.parameters
             # Without values of its own, a % in the condition is just that.
             text = condition.text if values else _plain(condition.text)
             rows = f"{every} WHERE ({text})" if text else every
@@ -452,29 +368,21 @@ class PgvectorSystem(TableSystem):
     # -- what the planner does ----------------------------------------------------------------
 
     def _plans_of(self, asked: _Question, how: str) -> list[Plan]:
-        with self._server.session(asked.local, doing=asked.doing, pipelined=True) as connection:
-            cursors = [
-                connection.execute(f"EXPLAIN ({how}, FORMAT JSON) {text}", values)
-                for text, values in self._statements(asked)
-            ]
-            plans = []
-            for cursor in cursors:
-                plans.append(Plan.of(cursor.fetchone()[0]))
-                self._server.answered()
-        return plans
+        before = f"EXPLAIN ({how}, FORMAT JSON) "
+        return self._answers(asked, before, lambda cursor: Plan.of(cursor.fetchone()[0]))
 
     def _new_plans(self, asked: _Question) -> Iterator[tuple[Condition, Plan]]:
         """Plans of what was not asked before: each filter and setting once."""
         first: dict[Any, int] = {}
         turned = (asked.indexed, asked.k, asked.factor, *sorted(asked.local.items()))
-        for row, condition in enumerate(asked.conditions):
+        for row, condition in enumerate(asked.filters):
             first.setdefault((condition.text, *turned), row)
         new = [row for key, row in first.items() if key not in self._seen]
         if new:
             some = asked.only(new)
             plans = self._plans_of(some, "COSTS OFF")
             self._seen |= first.keys()
-            yield from zip(some.conditions, plans, strict=True)
+            yield from zip(some.filters, plans, strict=True)
 
     def _check_scan(self, asked: _Question) -> None:
         """Exact search reads the whole table, or it is none."""
@@ -524,7 +432,7 @@ class PgvectorSystem(TableSystem):
     def _tell_of_short_rows(self, asked: _Question, width: int) -> None:
         """Say once that candidates fewer than k, as nobody asked for, are all there is."""
         index, table = self._index, self._held()
-        filtered = any(condition.text for condition in asked.conditions)
+        filtered = any(condition.text for condition in asked.filters)
         if index is None or index.kind != "hnsw" or filtered or self._told:
             return
         if "hnsw.ef_search" in asked.local:
@@ -541,29 +449,37 @@ class PgvectorSystem(TableSystem):
 
     # -- given out ----------------------------------------------------------------------------
 
-    def vectors(self) -> Vectors:
-        """All vectors, in pages, to the bit as they are stored; half floats from a halfvec."""
+    @property
+    def _key(self) -> str:
+        """The column of ids as it is read."""
+        table = self._held()
+        return quoted(table.id) if table.integer_ids else f"{quoted(table.id)}::text"
+
+    def _pages(self, *, vectors: bool) -> Iterator[tuple[list[Any], NDArray[Any]]]:
+        """In the order in which they lie, to the bit as they are stored; half floats too."""
         table, relation = self._held(), self._relation
-        key, column = quoted(table.id), quoted(table.column)
-        shown = key if table.integer_ids else f"{key}::text"
-        rows = f"FROM {relation.name} WHERE {column} IS NOT NULL"
-        hashed = f"hashtextextended({key}::text, 0)"
-        with self._reading() as connection:
-            found = connection.execute(f"SELECT {shown}, {hashed} {rows}", binary=True).fetchall()
-        ids = [row[0] for row in found]
-        keys = np.array([row[1] for row in found], dtype=np.int64)
-
-        def pages() -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-            copied = f"COPY (SELECT {hashed}, {column} {rows}) TO STDOUT (FORMAT BINARY)"
-            with self._reading() as connection, connection.cursor().copy(copied) as source:
-                yield from pages_of(source, table.dimension, relation.vector, _PAGE)
-
-        return Vectors.from_blocks(Pages(pages, keys, table.name), ids=ids)
-
-    def _reading(self) -> Any:
-        """A session that reads all rows, in the order in which they lie."""
         order = {"synchronize_seqscans": "off", "max_parallel_workers_per_gather": "0"}
-        return self._server.session(_SCAN | order, doing="reading the vectors", limited=False)
+        column = quoted(table.vector)
+        rows = f"FROM {relation.name} WHERE {column} IS NOT NULL"
+        with (
+            self._server.session(
+                _SCAN | order, doing="reading the vectors", limited=False
+            ) as connection,
+            connection.cursor(own_name()) as cursor,
+        ):
+            shown = f"{self._key}, {column}" if vectors else self._key
+            cursor.execute(f"SELECT {shown} {rows}", binary=True)
+            while page := cursor.fetchmany(_PAGE):
+                block = np.empty((len(page), 0))
+                if vectors:
+                    block = read_vectors([row[1] for row in page], table.dimension, relation.vector)
+                yield [row[0] for row in page], block
+
+
+def _hits(cursor: Any) -> Found:
+    """Ids and distances; a row without a vector has none."""
+    rows = [row for row in cursor.fetchall() if row[1] is not None]
+    return [row[0] for row in rows], [row[1] for row in rows]
 
 
 def _plain(text: str) -> str:
@@ -571,16 +487,14 @@ def _plain(text: str) -> str:
     return text.replace("%", "%%")
 
 
-def _score(distances: NDArray[np.float64], space: Space) -> NDArray[np.float64]:
-    if space.name == "ip":
-        return -distances
-    return 1 - distances if space.name == "cosine" else distances
-
-
 def _drop(server: Postgres, name: str) -> None:
     """Drop a table of our own, where that is still possible."""
-    with suppress(SemrecallError), server.session(writing=True, doing="tidying up") as connection:
-        connection.execute(f"DROP TABLE IF EXISTS {quoted(name)}")
+
+    def drop() -> None:
+        with server.session(writing=True, doing="tidying up") as connection:
+            connection.execute(f"DROP TABLE IF EXISTS {quoted(name)}")
+
+    quietly(drop)
     server.close()
 
 
@@ -594,24 +508,3 @@ def _no_extension(place: str) -> InputError:
 def _server_version(connection: Any) -> str:
     number = connection.info.server_version
     return f"PostgreSQL {number // 10000}.{number % 10000}"
-
-
-def _chain(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
-    yield first
-    yield from rest
-
-
-def _one_of(value: str, known: Sequence[str], name: str) -> str:
-    if value not in known:
-        raise InputError(f"{name} is {value!r}; expected {', '.join(known)}")
-    return value
-
-
-def _seconds(value: str | float) -> float:
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise InputError(f"timeout is {value!r}; expected seconds, e.g. 60")
-    return seconds

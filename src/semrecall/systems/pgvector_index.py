@@ -11,7 +11,8 @@ from semrecall.errors import InputError, MismatchError
 from semrecall.space import Space
 from semrecall.space import space as space_of
 from semrecall.systems.base import Knob
-from semrecall.systems.sql import only_column, quoted
+from semrecall.systems.collection import only_one
+from semrecall.systems.sql import quoted
 
 __all__ = [
     "BUILD_KNOBS",
@@ -176,11 +177,12 @@ class Relation:
         columns = connection.execute(_COLUMNS, [oid]).fetchall()
         types = {row[0]: row[1] for row in columns}
         vectors = [n for n, kind in types.items() if kind in ("vector", "halfvec")]
-        found = only_column(column, vectors, name, "column of type vector or halfvec")
+        where = f"the table {name!r}"
+        found = only_one(column, vectors, where, "column of type vector or halfvec", "column")
         keys = [row[0] for row in connection.execute(_KEYS, [oid]).fetchall()]
         own = list(types) if id_column else keys if len(keys) == 1 else []
         own = own or [n for n in types if n == "id"]
-        key = only_column(id_column, own, name, "column of ids")
+        key = only_one(id_column, own, where, "column of ids", "id")
         width, number = next((row[2], row[3]) for row in columns if row[0] == found)
         if width < 1:
             # A column without dimensions: the first vector tells.

@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,13 +24,11 @@ from semrecall.registry import import_extra
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Plan", "Postgres", "copy_rows", "in_copy", "pages_of", "sent_vector"]
+__all__ = ["Plan", "Postgres", "read_vectors", "sent_vectors"]
 
 #: Beyond its own deadline the server gets this long to say so.
 _GRACE_SECONDS = 5.0
 _CONNECT_SECONDS = 10
-_COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
-_COPY_END = b"\xff\xff"
 _QUIET = logging.NullHandler()
 #: A server that is gone is noticed in about a minute, also where nothing is sent.
 _KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
@@ -303,76 +301,20 @@ class _Sent:
         self.data = data
 
 
-def sent_vector(row: NDArray[np.float32]) -> Any:
-    """A row (d,) as a value of the type vector, to the bit."""
-    head = np.array([len(row), 0], dtype=">i2").tobytes()
-    return _Sent(head + row.astype(">f4").tobytes())
+def sent_vectors(rows: NDArray[np.float32]) -> Iterator[Any]:
+    """Rows (n, d) as values of the type vector, to the bit."""
+    head = np.array([rows.shape[1], 0], dtype=">i2").tobytes()
+    return (_Sent(head + row.tobytes()) for row in rows.astype(">f4"))
 
 
-def in_copy(ids: NDArray[np.int64] | list[str], rows: NDArray[np.float32]) -> bytes:
-    """Rows of an id and a vector, as COPY (FORMAT BINARY) takes them."""
-    width = rows.shape[1]
-    tail = [("size", ">i4"), ("width", ">i2"), ("unused", ">i2"), ("v", ">f4", (width,))]
-    vectors: NDArray[Any] = np.zeros(len(rows), dtype=tail)
-    vectors["size"], vectors["width"], vectors["v"] = 4 + 4 * width, width, rows
-    if isinstance(ids, np.ndarray):
-        whole = np.zeros(
-            len(rows),
-            dtype=[("fields", ">i2"), ("bytes", ">i4"), ("id", ">i8"), ("tail", vectors.dtype)],
-        )
-        whole["fields"], whole["bytes"], whole["id"], whole["tail"] = 2, 8, ids, vectors
-        return whole.tobytes()
-    parts = []
-    for name, vector in zip(ids, vectors, strict=True):
-        text = name.encode()
-        parts += [b"\0\2", len(text).to_bytes(4, "big"), text, vector.tobytes()]
-    return b"".join(parts)
-
-
-def copy_rows(copy: Any, blocks: Iterable[bytes]) -> None:
-    """Write the rows to a COPY FROM STDIN (FORMAT BINARY)."""
-    copy.write(_COPY_HEADER)
-    for block in blocks:
-        copy.write(block)
-    copy.write(_COPY_END)
-
-
-def pages_of(
-    copy: Any, dimension: int, kind: str, rows: int
-) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
-    """(hashes, vectors), some rows at a time, of a COPY TO STDOUT (FORMAT BINARY) of these two.
-
-    kind: "vector", or "halfvec" for half floats.
-    """
+def read_vectors(sent: Sequence[bytes], dimension: int, kind: str) -> NDArray[Any]:
+    """Vectors (n, d) in binary form, to the bit. kind: "vector", or "halfvec" for half floats."""
     number = "f4" if kind == "vector" else "f2"
-    record = np.dtype(
-        [
-            ("fields", ">i2"), ("eight", ">i4"), ("key", ">i8"), ("size", ">i4"),
-            ("width", ">i2"), ("unused", ">i2"), ("v", f">{number}", (dimension,)),
-        ]
-    )  # fmt: skip
-    parts: list[bytes] = []
-    have, skip = 0, len(_COPY_HEADER)
-    for part in copy:
-        parts.append(bytes(part))
-        have += len(part)
-        if have - skip >= rows * record.itemsize:
-            data = b"".join(parts)[skip:]
-            whole = len(data) // record.itemsize * record.itemsize
-            yield _page(data[:whole], record)
-            parts, have, skip = [data[whole:]], len(data) - whole, 0
-    data = b"".join(parts)[skip:].removesuffix(_COPY_END)
-    if data:
-        yield _page(data, record)
-
-
-def _page(data: bytes, record: np.dtype[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    read = np.frombuffer(data, dtype=record)
-    width = read["v"].shape[1]
-    if not ((read["fields"] == 2) & (read["width"] == width)).all():
-        raise SystemFault("PostgreSQL sent rows of another form than asked for")
-    values = read["v"]
-    return read["key"].astype(np.int64), values.astype(values.dtype.newbyteorder("="))
+    record = [("width", ">i2"), ("unused", ">i2"), ("v", f">{number}", (dimension,))]
+    read = np.frombuffer(b"".join(sent), dtype=record)
+    if len(read) != len(sent) or not (read["width"] == dimension).all():
+        raise SystemFault("PostgreSQL sent vectors of other dimensions than asked for")
+    return read["v"].astype(number)
 
 
 def _interrupted(error: BaseException | None, before: BaseException | None) -> bool:

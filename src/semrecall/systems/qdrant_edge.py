@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakValueDictionary
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["EdgeShards", "edge_filter"]
 
 _CONFIG = "edge_config.json"
-_PAGE = 1000
 
 
 class _Open:
@@ -77,39 +77,36 @@ class EdgeShards:
             "points": counts.points_count,
             "indexed": counts.indexed_vectors_count,
             "segments": counts.segments_count,
-            "versions": {"version": _version("qdrant-edge-py")},
+            "versions": {"version": version("qdrant-edge-py")},
         }
 
-    def create(self, name: str, dimension: int, distance: str, made: Mapping[str, Any]) -> None:
-        """An empty shard in a new folder."""
-        edge = self._edge
+    def create(self, name: str, request: Mapping[str, Any]) -> None:
+        """An empty shard in a new folder. request: in the words of the REST interface."""
+        edge, vectors = self._edge, request["vectors"]
         codes: dict[str, Callable[[], Any]] = {
-            "none": lambda: None,
             "scalar": lambda: edge.ScalarQuantizationConfig(type=edge.ScalarType.Int8),
             "product": lambda: edge.ProductQuantizationConfig(edge.CompressionRatio.X16),
             "binary": edge.BinaryQuantizationConfig,
         }
-        params = edge.EdgeVectorParams(dimension, getattr(edge.Distance, distance))
         config = edge.EdgeConfig(
-            vectors={made["vector"]: params},
-            hnsw_config=edge.HnswIndexConfig(
-                m=made["m"], ef_construct=made["ef_construct"], full_scan_threshold=10
+            vectors={
+                vector: edge.EdgeVectorParams(
+                    params["size"], getattr(edge.Distance, params["distance"])
+                )
+                for vector, params in ({"": vectors} if "size" in vectors else vectors).items()
+            },
+            hnsw_config=edge.HnswIndexConfig(**request["hnsw_config"]),
+            optimizers=edge.EdgeOptimizersConfig(**request["optimizers_config"]),
+            quantization_config=next(
+                (codes[kind]() for kind in request.get("quantization_config", ())), None
             ),
-            optimizers=edge.EdgeOptimizersConfig(
-                indexing_threshold=1, default_segment_number=made["segments"]
-            ),
-            quantization_config=codes[made["quantise"]](),
         )
-        self._vector = made["vector"]
         Path(name).mkdir(parents=True, exist_ok=True)
         self._open[name] = _Open.everywhere[name] = _Open(edge.EdgeShard.create(name, config))
 
     def insert(self, name: str, points: Sequence[tuple[Any, Any, Any]]) -> None:
-        """Points of id, vector and payload, under the vector it was created with."""
-        rows = [
-            self._edge.Point(i, {self._vector: v.tolist()} if self._vector else v.tolist(), p)
-            for i, v, p in points
-        ]
+        """Points of id, vector and payload."""
+        rows = [self._edge.Point(*point) for point in points]
         self._shard(name).update(self._edge.UpdateOperation.upsert_points(rows))
 
     def finish(self, name: str, seconds: float) -> None:
@@ -143,29 +140,25 @@ class EdgeShards:
                 limit=k,
                 filter=condition,
                 params=edge.SearchParams(**params),
-                with_payload=[given["payload"]] if given["payload"] else False,
+                with_payload=given["payload"],
             )
             for row in queries
         ]
         found: list[list[Any]] = self._shard(name).query_batch(edge.QueryBatchRequest(requests))
         return found
 
-    def count(
+    def bytes_read(
         self, name: str, vector: str, query: NDArray[np.float32], k: int, given: Mapping[str, Any]
     ) -> None:
         """It does not tell."""
 
-    def page(
-        self, name: str, start: Any, vector: str | None, payload: str | None
-    ) -> tuple[list[Any], Any]:
+    def page(self, name: str, start: Any, given: Mapping[str, Any]) -> tuple[list[Any], Any]:
         """Points from a start on, and the next start."""
-        asked = self._edge.ScrollRequest(
-            offset=start,
-            limit=_PAGE,
-            with_payload=[payload] if payload else False,
-            with_vector=[vector] if vector else vector is not None,
+        asked = dict(given)
+        asked["with_vector"] = asked.pop("with_vectors")
+        points, following = self._shard(name).scroll(
+            self._edge.ScrollRequest(offset=start, **asked)
         )
-        points, following = self._shard(name).scroll(asked)
         return points, following
 
 
@@ -231,9 +224,3 @@ def _range(edge: Any, given: Mapping[str, Any]) -> Any:
     if any(isinstance(limit, str) for limit in limits.values()):
         return edge.RangeDateTime(**limits)
     return edge.RangeFloat(**{name: float(limit) for name, limit in limits.items()})
-
-
-def _version(package: str) -> str:
-    from importlib.metadata import version
-
-    return version(package)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from semrecall.errors import InputError, SystemFault
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["KEY", "QdrantServer"]
 
 KEY = "QDRANT_API_KEY"
-_PAGE = 1000
 #: Seconds between two looks at how far indexing has come, and how often it must stand still.
 _LOOK, _STILL = 0.5, 6
 
@@ -27,34 +26,26 @@ _LOOK, _STILL = 0.5, 6
 class QdrantServer:
     """Collections of a server."""
 
-    def __init__(self, client: Any, timeout: float, *, own: bool) -> None:
-        self._client, self._own = client, own
+    def __init__(self, address: Address | None, client: Any, timeout: float, *, tls: bool) -> None:
+        """By its address, or with a client that is there."""
+        module = import_extra("qdrant_client", "qdrant", "a server of Qdrant")
         self._models = import_extra("qdrant_client.models", "qdrant", "the system 'qdrant'")
-        self._seconds = math.ceil(timeout)
         told = import_extra("qdrant_client.http.exceptions", "qdrant", "the system 'qdrant'")
         # An in-process client raises ValueError for what a server answers with a status.
         self.failures = (told.ApiException, told.ResponseHandlingException, ValueError, OSError)
-
-    @classmethod
-    def open(cls, address: Address | None, client: Any, timeout: float, *, tls: bool) -> Any:
-        """By its address, or with a client that is there."""
-        module = import_extra("qdrant_client", "qdrant", "a server of Qdrant")
-        if address is None:
-            return cls(client, timeout, own=False)
-        made = module.QdrantClient(
-            host=address.host,
-            port=address.port,
-            https=tls,
-            api_key=cls.key(),
-            timeout=math.ceil(timeout),
-            check_compatibility=False,
+        self._seconds, self._own = math.ceil(timeout), address is not None
+        self._client = (
+            client
+            if address is None
+            else module.QdrantClient(
+                host=address.host,
+                port=address.port,
+                https=tls,
+                api_key=os.environ.get(KEY) or None,
+                timeout=self._seconds,
+                check_compatibility=False,
+            )
         )
-        return cls(made, timeout, own=True)
-
-    @staticmethod
-    def key() -> str | None:
-        """The key of the server, from the environment."""
-        return os.environ.get(KEY) or None
 
     def close(self) -> None:
         """Close a client that was made here."""
@@ -86,46 +77,22 @@ class QdrantServer:
         info = getattr(self._client, "info", None)
         return str(info().version) if info is not None else "unknown"
 
-    def create(self, name: str, dimension: int, distance: str, made: Mapping[str, Any]) -> None:
-        """An empty collection."""
-        m = self._models
-        codes: dict[str, Callable[[], Any]] = {
-            "none": lambda: None,
-            "scalar": lambda: m.ScalarQuantization(
-                scalar=m.ScalarQuantizationConfig(type=m.ScalarType.INT8, always_ram=True)
-            ),
-            "product": lambda: m.ProductQuantization(
-                product=m.ProductQuantizationConfig(
-                    compression=m.CompressionRatio.X16, always_ram=True
-                )
-            ),
-            "binary": lambda: m.BinaryQuantization(
-                binary=m.BinaryQuantizationConfig(always_ram=True)
-            ),
-        }
-        params = m.VectorParams(size=dimension, distance=m.Distance(distance))
-        self._vector = made["vector"]
+    def create(self, name: str, request: Mapping[str, Any]) -> None:
+        """An empty collection. request: as the REST interface takes it."""
+        made = self._models.CreateCollection(**request)
         self._client.create_collection(
             name,
-            vectors_config={self._vector: params} if self._vector else params,
-            hnsw_config=m.HnswConfigDiff(
-                m=made["m"], ef_construct=made["ef_construct"], full_scan_threshold=10
-            ),
-            optimizers_config=m.OptimizersConfigDiff(
-                indexing_threshold=1, default_segment_number=made["segments"]
-            ),
-            quantization_config=codes[made["quantise"]](),
+            vectors_config=made.vectors,
+            hnsw_config=made.hnsw_config,
+            optimizers_config=made.optimizers_config,
+            quantization_config=made.quantization_config,
             timeout=self._seconds,
         )
 
     def insert(self, name: str, points: Sequence[tuple[Any, Any, Any]]) -> None:
-        """Points of id, vector and payload, under the vector it was created with."""
+        """Points of id, vector and payload."""
         rows = [
-            self._models.PointStruct(
-                id=i if isinstance(i, int) else str(i),
-                vector={self._vector: v.tolist()} if self._vector else v.tolist(),
-                payload=p,
-            )
+            self._models.PointStruct(id=i if isinstance(i, int) else str(i), vector=v, payload=p)
             for i, v, p in points
         ]
         self._client.upsert(name, rows, wait=True)
@@ -180,10 +147,10 @@ class QdrantServer:
             limit=k,
             filter=condition,
             params=m.SearchParams(**given["params"]),
-            with_payload=[given["payload"]] if given["payload"] else False,
+            with_payload=given["payload"],
         )
 
-    def count(
+    def bytes_read(
         self, name: str, vector: str, query: NDArray[np.float32], k: int, given: Mapping[str, Any]
     ) -> float | None:
         """Bytes of vectors and of the payload index that one search reads, as reported."""
@@ -198,16 +165,7 @@ class QdrantServer:
             return None
         return float(hardware.vector_io_read + hardware.payload_index_io_read)
 
-    def page(
-        self, name: str, start: Any, vector: str | None, payload: str | None
-    ) -> tuple[list[Any], Any]:
+    def page(self, name: str, start: Any, given: Mapping[str, Any]) -> tuple[list[Any], Any]:
         """Points from a start on, and the next start."""
-        points, following = self._client.scroll(
-            name,
-            limit=_PAGE,
-            offset=start,
-            with_payload=[payload] if payload else False,
-            with_vectors=[vector] if vector else vector is not None,
-            timeout=self._seconds,
-        )
+        points, following = self._client.scroll(name, offset=start, timeout=self._seconds, **given)
         return points, following

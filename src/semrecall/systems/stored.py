@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from semrecall.data import Ids, Vectors
+from semrecall.data.ids import ids as as_ids
 from semrecall.errors import InputError, SystemFault
 from semrecall.space import Space
 from semrecall.systems.base import searchable, warn_left_out
@@ -15,37 +17,42 @@ from semrecall.systems.base import searchable, warn_left_out
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from semrecall.systems.units import Unit
+
 __all__ = ["Pages", "answer", "flag", "stored_blocks"]
 
 _BLOCK_BYTES = 16 << 20
 
 
 def answer(
-    found: Sequence[tuple[Sequence[Any], Sequence[Any] | NDArray[np.float64]]],
-    space: Space,
+    found: Sequence[tuple[Sequence[Any] | NDArray[Any], Sequence[Any] | NDArray[Any]]],
+    unit: Unit,
     *,
-    integer_ids: bool,
+    integer_ids: bool | None = None,
 ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """Ids and scores (n, longest) from those of each query; best first, the rest missing.
+    """Ids and scores (n, longest) in the natural unit of the space; best first, the rest missing.
 
-    found: per query ids and scores in the natural unit; None or NaN is a result without a score
-    (a zero vector under cosine, a row without a vector) and no result.
+    found: per query ids and scores in `unit`; None or NaN is a result without a score (a zero
+    vector under cosine, a row without a vector) and no result.
+    integer_ids: None where they are integers when all that were found are written as such.
     """
-    width = max((len(ids) for ids, _ in found), default=0)
-    scores = np.full((len(found), width), np.nan)
-    ids: NDArray[Any]
-    if integer_ids:
-        ids = np.full((len(found), width), -1, dtype=np.int64)
-    else:
-        ids = np.full((len(found), width), "", dtype=np.dtypes.StringDType())
-    for row, (names, given) in enumerate(found):
-        values = np.array(given, dtype=np.float64)
-        order = np.argsort(space.sort_key(values), kind="stable")
-        order = order[~np.isnan(values[order])]
-        scores[row, : len(order)] = values[order]
-        if len(order):
-            ids[row, : len(order)] = np.asarray(names, dtype=ids.dtype)[order]
-    return ids, scores
+    names = [list(ids) for ids, _ in found]
+    sizes = [len(row) for row in names]
+    if integer_ids is None:
+        flat = as_ids([i for row in names for i in row])
+        integer_ids, every = flat.are_integers, iter(flat.array().tolist())
+        names = [list(islice(every, size)) for size in sizes]
+    kind: Any = np.int64 if integer_ids else np.dtypes.StringDType()
+    told = np.full((len(found), max(sizes, default=0)), np.nan)
+    ids: NDArray[Any] = np.full(told.shape, -1 if integer_ids else "", dtype=kind)
+    for row, (_, scores) in enumerate(found):
+        told[row, : sizes[row]] = np.array(scores, dtype=np.float64)
+        ids[row, : sizes[row]] = np.asarray(names[row], dtype=kind)
+    natural = np.asarray(unit.convert(told))
+    order = np.argsort(unit.space.sort_key(natural), axis=1, kind="stable")
+    natural, ids = np.take_along_axis(natural, order, 1), np.take_along_axis(ids, order, 1)
+    ids[np.isnan(natural)] = -1 if integer_ids else ""
+    return ids, natural
 
 
 class Pages:

@@ -2,52 +2,49 @@
 
 from __future__ import annotations
 
-import copy
 import threading
-import time
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any
 
-from semrecall.data import Vectors
-from semrecall.errors import InputError
+from semrecall.errors import InputError, SystemFault
 from semrecall.systems.base import Knob
-from semrecall.systems.sql import TableSystem
+from semrecall.systems.sql import NO_CONDITION, Condition, TableSystem
 
 if TYPE_CHECKING:
-    from semrecall.space import Space
+    pass
 
-__all__ = ["TableFileSystem", "where_is"]
+__all__ = ["TableFileSystem"]
 
 
 class TableFileSystem(TableSystem):
     """A table in a file, which is opened for reading only, or built in memory."""
-
-    #: What the database is called in specs.
-    engine: ClassVar[str]
 
     _connection: Any = None
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._lock = threading.RLock()
-        self._made: dict[str, Any] = {}
         self._file = None if self.url is None else Path(self.url.partition("://")[2])
 
     @abstractmethod
-    def _open(self, file: str, *, writing: bool) -> Any:
-        """A connection to a file, ":memory:" included; InputError where there can be none."""
+    def _connect(self, file: str, *, writing: bool) -> Any:
+        """A connection to a file, ":memory:" included."""
 
     @abstractmethod
-    def _fill(self, base: Vectors, space: Space) -> None:
-        """Make the table, in one transaction, over one of its name."""
+    def _errors(self) -> tuple[type[Exception], ...]:
+        """What the database raises."""
+
+    @abstractmethod
+    def _hint(self, error: Exception, said: str) -> str | None:
+        """What to do about an error."""
 
     @property
     def named(self) -> str:
         """The table in a file, which is "docs" where the spec names none."""
-        return "" if self._file is None else self.table or "docs"
+        return "" if self._file is None else self.collection or "docs"
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
@@ -59,52 +56,39 @@ class TableFileSystem(TableSystem):
         """Whether there is no file yet, which a look at it would make."""
         return self._connection is None and self._file is not None and not self._file.exists()
 
-    def describe(self) -> dict[str, Any]:
-        """What it is, its size, and how it was built."""
-        table = self._held()
-        return {
-            "system": self.engine,
-            "table": table.name,
-            "exact": True,
-            "space": self.space.name,
-            "rows": table.rows,
-            "dimension": table.dimension,
-            **self._made,
-        }
+    def _take_name(self) -> None:
+        super()._take_name()
+        self._lock, self._connection = threading.RLock(), None
 
-    def build(self, base: Any, space: str | Space, ids: Any = None, **knobs: Any) -> Self:
-        """A new table of these vectors, as float32, with columns id and embedding.
+    @contextmanager
+    def _building(self) -> Iterator[None]:
+        """In one transaction: a table that is replaced is there until the new one is complete.
 
-        InputError for a table that exists, unless the spec says replace=true. A file that there
-        was not is not there either when this fails.
+        A file that there was not is not there either when this fails.
         """
-        self.turned("build", knobs)
-        geometry, vectors = self._space_to_build(space), Vectors.of(base, ids=ids)
-        if self._file is not None:
-            try:
-                self._refuse_existing()
-            finally:
-                # One process cannot have a file open for reading only and for writing.
-                self.close()
-        made = copy.copy(self)
-        made._lock, made._known, made.replace = threading.RLock(), None, False
-        started, new = time.perf_counter(), self._missing
-        made.table, made.wanted_space = self.table or "docs", geometry
-        made.column, made.id = self.column or "embedding", self.id or "id"
-        made._connection = None
+        new = self._missing
         try:
-            made._connection = self._open(str(self._file or ":memory:"), writing=True)
-            made._fill(vectors, geometry)
+            self._connection = self._opened(str(self._file or ":memory:"), writing=True)
+            with self._asking() as connection:
+                connection.execute("BEGIN")
+                yield
+                connection.execute("COMMIT")
         except BaseException:
-            made.close()
+            self.close()
             if new:
                 for more in ("", ".wal", "-journal"):
                     Path(f"{self._file}{more}").unlink(missing_ok=True)
             raise
         if self._file is not None:
-            made.close()
-        made._made = {"build_seconds": time.perf_counter() - started}
-        return made
+            self.close()
+
+    def _refuse_existing(self) -> None:
+        try:
+            super()._refuse_existing()
+        finally:
+            # One process cannot have a file open for reading only and for writing.
+            if self._file is not None:
+                self.close()
 
     def close(self) -> None:
         """Close the file; what was built in memory is gone."""
@@ -112,9 +96,21 @@ class TableFileSystem(TableSystem):
             self._connection.close()
             self._connection = None
 
+    def _opened(self, file: str, *, writing: bool) -> Any:
+        try:
+            return self._connect(file, writing=writing)
+        except self._errors() as error:
+            said, hint = _first(error), self._hint(error, _first(error))
+            if file != ":memory:" and not Path(file).exists():
+                folder = Path(file).parent
+                hint = f"the directory {folder} does not exist"
+                hint = "there is no such file" if folder.is_dir() else hint
+            hint = hint or f"is it a file of {self.title}?"
+            raise InputError(f"{self.title} cannot open {file}: {said}", hint=hint) from error
+
     @contextmanager
-    def _connected(self) -> Iterator[Any]:
-        """The connection, for one at a time."""
+    def _asking(self, condition: Condition = NO_CONDITION) -> Iterator[Any]:
+        """The connection, for one at a time, and errors of the database as ours."""
         with self._lock:
             if self._connection is None:
                 if self._file is None:
@@ -122,13 +118,22 @@ class TableFileSystem(TableSystem):
                         f"the system {self._title!r} is empty: a database in memory",
                         hint=f"call build(base, space) first, or name a file: {self.engine}://FILE",
                     )
-                self._connection = self._open(str(self._file), writing=False)
-            yield self._connection
+                self._connection = self._opened(str(self._file), writing=False)
+            try:
+                yield self._connection
+            except self._errors() as error:
+                said = _first(error)
+                if condition.text:
+                    raise InputError(f"the filter {condition.text!r}: {said}") from error
+                hint = self._hint(error, said)
+                raise SystemFault(f"{self.title} failed: {said}", hint=hint) from error
+
+    def _fetch(
+        self, statement: str, given: Sequence[Any] = (), condition: Condition = NO_CONDITION
+    ) -> list[Any]:
+        with self._asking(condition) as connection:
+            return list(connection.execute(statement, given).fetchall())
 
 
-def where_is(file: str, otherwise: str) -> str:
-    """Why a file cannot be opened, as far as a look at it tells; else what was said."""
-    if file == ":memory:" or Path(file).exists():
-        return otherwise
-    folder = Path(file).parent
-    return "there is no such file" if folder.is_dir() else f"the directory {folder} does not exist"
+def _first(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

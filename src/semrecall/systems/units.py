@@ -38,6 +38,7 @@ def _unfolded(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 UNITS: dict[str, Unit] = {
     "ip": Unit(IP, lambda s: s, "inner product"),
     "negated-ip": Unit(IP, lambda s: -s, "the inner product, negated"),
+    "ip-distance": Unit(IP, lambda s: 1 - s, "1 - inner product"),
     "folded-ip": Unit(IP, _unfolded, "1 + ip, or 1 / (1 - ip) where ip is negative"),
     "half-ip": Unit(IP, lambda s: 2 * s - 1, "(1 + ip) / 2, of vectors of length one"),
     "cosine": Unit(COSINE, lambda s: s, "cosine similarity"),

@@ -12,15 +12,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from semrecall.data import Vectors
 from semrecall.errors import InputError, SystemFault
 from semrecall.registry import positive
-from semrecall.systems.answers import Row, as_id, matrix_of
+from semrecall.systems.answers import as_id
 from semrecall.systems.base import Knob
-from semrecall.systems.collection import Collection, CollectionSystem, own_name
-from semrecall.systems.stored import flag, stored_blocks
-from semrecall.systems.units import UNITS
-from semrecall.web import Client, in_parallel
+from semrecall.systems.collection import (
+    Asked,
+    Collection,
+    CollectionSystem,
+    Found,
+    Recipe,
+    only_one,
+)
+from semrecall.systems.connection import Session, web_session
+from semrecall.systems.stored import flag
+from semrecall.web import in_parallel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,9 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["WeaviateSystem"]
 
-_UNITS = {"cosine": "cosine-distance", "dot": "negated-ip", "l2-squared": "squared-l2"}
-_DISTANCES = {"cosine": "cosine", "ip": "dot", "l2": "l2-squared"}
-_KEY = "WEAVIATE_API_KEY"
 #: The property in which ids are kept that are no UUIDs.
 _ID = "semrecall_id"
 _ROWS = 200
@@ -56,8 +59,12 @@ class WeaviateSystem(CollectionSystem):
     from WEAVIATE_API_KEY.
     """
 
-    engine, port, key = "weaviate", 8080, _KEY
+    engine, title, port, key = "weaviate", "weaviate", 8080, "WEAVIATE_API_KEY"
     example = "weaviate://127.0.0.1:8080/Collection"
+    metrics: ClassVar = {
+        "cosine": "cosine-distance", "dot": "negated-ip", "l2-squared": "squared-l2",
+    }  # fmt: skip
+    has_exact = False
     options: ClassVar[Mapping[str, str]] = {
         "url": "where the server is, as in weaviate://host:8080/Collection",
         "collection": "the collection of the vectors",
@@ -71,34 +78,28 @@ class WeaviateSystem(CollectionSystem):
         "build_timeout": "seconds a request may take while building; 1800 when left out",
     }
 
+    #: What ef is now, and what it was; None where nobody turned it.
+    _ef: list[int] | None = None
+
     def __init__(
         self,
         url: str | None = None,
-        collection: str | None = None,
         vector: str | None = None,
         id: str | None = None,  # noqa: A002 - the name of the option
         alter: str | bool = False,
         tls: str | bool | None = None,
-        replace: str | bool = False,
         concurrency: str | int = 4,
-        timeout: str | float = 60.0,
-        build_timeout: str | float = 1800.0,
+        **options: Any,
     ) -> None:
-        super().__init__(url, None, collection, replace, timeout, build_timeout)
+        super().__init__(url, **options)
         self.collection = None if self.collection is None else _named(self.collection)
-        assert self.address is not None
         self.vector, self.id = vector, id
-        self.alter = flag(alter, "alter")
+        self.alter, self.tls = flag(alter, "alter"), None if tls is None else flag(tls, "tls")
         self.concurrency = int(positive(concurrency, "concurrency"))
-        secure = self.address.port == 443 if tls is None else flag(tls, "tls")
-        self._client = Client(
-            f"http{'s' * secure}://{self.address}",
-            headers={"Authorization": f"Bearer ${{{_KEY}}}"} if os.environ.get(_KEY) else {},
-            timeout_seconds=self.timeout,
-            fault=SystemFault,
-        )
-        #: What ef is now, and what it was; None where nobody turned it.
-        self._ef: list[int] | None = None
+
+    def _open(self) -> Session:
+        headers = {"Authorization": f"Bearer ${{{self.key}}}"} if os.environ.get(self.key) else {}
+        return web_session(self.address, self.tls, headers, self.timeout)
 
     # -- what it is -----------------------------------------------------------------------
 
@@ -110,38 +111,26 @@ class WeaviateSystem(CollectionSystem):
         graph = facts is None or facts.index == "hnsw"
         return _BUILD + ((_EF,) if turned and graph else ())
 
-    @property
-    def _place(self) -> str:
-        return f"weaviate at {self.address}"
-
     def _names(self) -> Sequence[str]:
         return sorted(c["class"] for c in self._client.json("GET", "/v1/schema")["classes"])
 
-    def _schema(self) -> dict[str, Any] | None:
-        reply = self._client.ask("GET", f"/v1/schema/{self.collection}")
-        if reply.status == 404:
-            return None
-        if reply.status >= 300:
-            raise self._client.refused("GET", f"/v1/schema/{self.collection}", reply)
-        return dict(reply.data)
+    def _schema(self) -> Any:
+        return self._client.found(f"/v1/schema/{self.collection}")
 
-    def _look(self) -> Collection | None:
+    def _look(self, name: str) -> Collection | None:
         schema = self._schema()
         if schema is None:
             return None
         name = schema["class"]
         made = self._index_of(schema)
         kind, config = made.get("vectorIndexType", "hnsw"), made.get("vectorIndexConfig", {})
-        distance = config.get("distance", "cosine")
-        if distance not in _UNITS:
-            raise InputError(
-                f"the collection {name!r} compares by {distance}; expected {', '.join(_UNITS)}"
-            )
+        distance, where = config.get("distance", "cosine"), f"the collection {name!r}"
+        space = self._space_told(distance, where)
         quantised = any(config.get(q, {}).get("enabled") for q in ("pq", "bq", "sq", "rq"))
         properties = {p["name"] for p in schema.get("properties") or []}
         if self.id is not None and self.id not in properties:
             raise InputError(
-                f"the collection {name!r} has no property {self.id!r}",
+                f"{where} has no property {self.id!r}",
                 hint="it has " + (", ".join(sorted(properties)) or "none"),
             )
         if self.id is None and _ID in properties:
@@ -150,14 +139,12 @@ class WeaviateSystem(CollectionSystem):
         rows = int(counted["Aggregate"][name][0]["meta"]["count"])
         some = self._page(name, 1, None)
         if not some:
-            raise InputError(
-                f"the collection {name!r} is empty, so that it tells no dimension of its vectors"
-            )
+            raise InputError(f"{where} is empty, so that it tells no dimension of its vectors")
         return Collection(
             name, self.vector or "", self.id or "uuid", len(self._vector_of(some[0])),
-            UNITS[_UNITS[distance]].space, rows, integer_ids=False, index=kind,
+            space, rows, index=kind,
             exact=kind == "flat" and not quantised, scores=not quantised,
-            details={"distance": distance, "unit": _UNITS[distance], "ef": config.get("ef")},
+            details={"distance": distance, "unit": self.metrics[distance], "ef": config.get("ef")},
         )  # fmt: skip
 
     def _index_of(self, schema: dict[str, Any]) -> dict[str, Any]:
@@ -165,43 +152,42 @@ class WeaviateSystem(CollectionSystem):
         named = schema.get("vectorConfig") or {}
         if not named:
             return schema
-        if self.vector is None and len(named) == 1:
-            self.vector = next(iter(named))
-        if self.vector not in named:
-            raise InputError(
-                f"the collection {schema['class']!r} has vectors called {', '.join(named)}",
-                hint="name the one to use with vector=NAME",
-            )
+        where = f"the collection {schema['class']!r}"
+        self.vector = only_one(self.vector, named, where, "vector", "vector")
         return dict(named[self.vector])
 
     # -- made -----------------------------------------------------------------------------
 
     def _take_name(self) -> None:
-        self.collection = self.collection or own_name().capitalize()
+        super()._take_name()
+        self.collection = _named(str(self.collection))
 
-    def _fill(self, base: Vectors, space: Space, knobs: Mapping[str, Any]) -> None:
+    def _block_rows(self, dimension: int) -> int:
+        return _ROWS
+
+    def _create(self, recipe: Recipe) -> None:
         self.id, self.vector, self._ef = _ID, None, None
-        name = str(self.collection)
-        self._tell("POST", "/v1/schema", _schema_of(name, space, knobs))
-        self._begun = True
-        for ids, block in stored_blocks(base, space, _ROWS):
-            objects = [
-                {
-                    "class": name,
-                    "id": str(uuid.uuid5(uuid.NAMESPACE_OID, str(given))),
-                    "properties": {_ID: str(given)},
-                    "vector": row.tolist(),
-                }
-                for given, row in zip(ids, block, strict=True)
-            ]
-            replies = self._tell("POST", "/v1/batch/objects", {"objects": objects})
-            wrong = [r for r in replies if (r.get("result") or {}).get("errors")]
-            if wrong:
-                said = wrong[0]["result"]["errors"]["error"][0]["message"]
-                raise SystemFault(
-                    f"{self._place} refused {len(wrong):,} of {len(replies):,} objects, the first "
-                    f"with {said}"
-                )
+        made = self._schema_of(str(self.collection), recipe.space, recipe.knobs)
+        self._tell("POST", "/v1/schema", made)
+
+    def _insert(self, ids: NDArray[np.int64] | list[str], block: NDArray[np.float32]) -> None:
+        objects = [
+            {
+                "class": self.collection,
+                "id": str(uuid.uuid5(uuid.NAMESPACE_OID, str(given))),
+                "properties": {_ID: str(given)},
+                "vector": row.tolist(),
+            }
+            for given, row in zip(ids, block, strict=True)
+        ]
+        replies = self._tell("POST", "/v1/batch/objects", {"objects": objects})
+        wrong = [r for r in replies if (r.get("result") or {}).get("errors")]
+        if wrong:
+            said = wrong[0]["result"]["errors"]["error"][0]["message"]
+            raise SystemFault(
+                f"{self._place} refused {len(wrong):,} of {len(replies):,} objects, the first "
+                f"with {said}"
+            )
 
     def _dropping(self) -> Callable[[], Any]:
         return partial(self._client.ask, "DELETE", f"/v1/schema/{self.collection}")
@@ -218,9 +204,19 @@ class WeaviateSystem(CollectionSystem):
 
     def build_snippet(self, knobs: Mapping[str, Any]) -> str:
         """The request that makes such a collection."""
-        facts = self._held()
-        body = json.dumps(_schema_of(self._shown, facts.space, knobs), indent=2)
+        body = json.dumps(self._schema_of(self._shown, self.space, knobs), indent=2)
         return f"POST /v1/schema\n{body}"
+
+    def _schema_of(self, name: str, space: Space, knobs: Mapping[str, Any]) -> dict[str, Any]:
+        """What a collection of vectors is made with."""
+        words = {"max_connections": "maxConnections", "ef_construction": "efConstruction"}
+        config = {words[knob]: value for knob, value in knobs.items()}
+        text = {"name": _ID, "dataType": ["text"], "tokenization": "field"}
+        return {
+            "class": name, "vectorizer": "none", "vectorIndexType": "hnsw",
+            "vectorIndexConfig": {"distance": self._metric(space), **config},
+            "properties": [text],
+        }  # fmt: skip
 
     def _tell(self, method: str, path: str, body: Any = None) -> Any:
         return self._client.json(method, path, body, timeout_seconds=self.build_timeout)
@@ -230,7 +226,6 @@ class WeaviateSystem(CollectionSystem):
         if self._ef is not None and self._end is None:
             self._turn_ef(self._ef[1])
         super().close()
-        self._client.close()
 
     def _turn_ef(self, wanted: int) -> None:
         """Set ef of the collection, where it is another one."""
@@ -245,28 +240,15 @@ class WeaviateSystem(CollectionSystem):
 
     # -- searched -------------------------------------------------------------------------
 
-    def search(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        *,
-        filters: Sequence[Any] | None = None,
-        **settings: Any,
-    ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """Ids (n, at most k) and scores; none where they are those of quantised vectors."""
-        turned = self.turned("search", settings)
-        matrix, facts = self._asked(queries, k), self._held()
-        if "ef" in turned:
-            self._turn_ef(int(turned["ef"]))
+    def _nearest(self, asked: Asked) -> Sequence[Found]:
+        """Filters are `where` filters, as JSON or as GraphQL."""
+        if asked.wanted:
+            self._turn_ef(int(asked.wanted["ef"]))
         elif self._ef is not None:
             self._turn_ef(self._ef[1])
-        wanted = list(filters) if filters is not None else [None] * len(matrix)
-        asked = [self._query(v.tolist(), k, f) for v, f in zip(matrix, wanted, strict=True)]
-        rows = in_parallel(self._row, asked, self.concurrency)
-        ids, distances = matrix_of(rows, k)
-        if distances is None or not facts.scores:
-            return ids, None
-        return ids, np.asarray(UNITS[facts.details["unit"]].convert(distances))
+        pairs = zip(asked.matrix, asked.filters, strict=True)
+        queries = [self._query(vector.tolist(), asked.k, given) for vector, given in pairs]
+        return in_parallel(self._row, queries, self.concurrency)
 
     def _query(self, vector: list[float], k: int, condition: Any) -> str:
         facts = self._held()
@@ -282,7 +264,7 @@ class WeaviateSystem(CollectionSystem):
             f"{{ _additional {{ id distance }}{named} }} }} }}"
         )
 
-    def _row(self, query: str) -> Row:
+    def _row(self, query: str) -> Found:
         hits = self._graphql(query)["Get"][self._held().name] or []
         if self.id is None:
             names = [as_id(hit["_additional"]["id"]) for hit in hits]
@@ -300,14 +282,10 @@ class WeaviateSystem(CollectionSystem):
     # -- given out ------------------------------------------------------------------------
 
     def _pages(self, *, vectors: bool) -> Iterator[tuple[list[Any], NDArray[np.float32]]]:
-        for page in self._all():
-            block = [self._vector_of(found) for found in page]
-            yield [self._name_of(found) for found in page], np.array(block, dtype=np.float32)
-
-    def _all(self) -> Iterator[list[Any]]:
         after = None
         while page := self._page(self._held().name, _ROWS, after):
-            yield page
+            block = [self._vector_of(found) for found in page]
+            yield [self._name_of(found) for found in page], np.array(block, dtype=np.float32)
             after = page[-1]["id"]
 
     def _page(self, name: str, limit: int, after: str | None) -> list[Any]:
@@ -325,18 +303,6 @@ class WeaviateSystem(CollectionSystem):
         if not vector:
             raise SystemFault(f"the object {found.get('id')} in {self._place} has no vector")
         return vector
-
-
-def _schema_of(name: str, space: Space, knobs: Mapping[str, Any]) -> dict[str, Any]:
-    """What a collection of vectors is made with."""
-    words = {"max_connections": "maxConnections", "ef_construction": "efConstruction"}
-    config = {words[knob]: value for knob, value in knobs.items()}
-    text = {"name": _ID, "dataType": ["text"], "tokenization": "field"}
-    return {
-        "class": name, "vectorizer": "none", "vectorIndexType": "hnsw",
-        "vectorIndexConfig": {"distance": _DISTANCES[space.name], **config},
-        "properties": [text],
-    }  # fmt: skip
 
 
 def _named(name: str) -> str:
