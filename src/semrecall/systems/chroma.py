@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from semrecall.errors import InputError, SemrecallError, SystemFault
-from semrecall.registry import import_extra
 from semrecall.systems.base import Knob
 from semrecall.systems.collection import (
     Asked,
@@ -56,7 +55,8 @@ class ChromaSystem(CollectionSystem):
     The key of a server comes from CHROMA_API_KEY.
     """
 
-    engine, title, port, key = "chroma", "Chroma", 8000, "CHROMA_API_KEY"
+    engine, title, module = "chroma", "Chroma", "chromadb"
+    port, key = 8000, "CHROMA_API_KEY"
     metrics: ClassVar = {"ip": "ip-distance", "cosine": "cosine-distance", "l2": "squared-l2"}
     has_exact = False
     options: ClassVar = {
@@ -80,7 +80,6 @@ class ChromaSystem(CollectionSystem):
         **options: Any,
     ) -> None:
         super().__init__(url, **options)
-        _chromadb()
         self.tls, self._within = flag(tls, "tls"), {"tenant": tenant, "database": database}
 
     @property
@@ -103,29 +102,33 @@ class ChromaSystem(CollectionSystem):
             return self._files(self.path)
         key = os.environ.get(self.key, "")
         made = partial(
-            _chromadb().HttpClient,
+            self._library.HttpClient,
             host=self.address.host,
             port=self.address.port,
             ssl=self.tls,
             headers={"x-chroma-token": key, "Authorization": f"Bearer {key}"} if key else None,
-            settings=_settings(),
+            settings=self._settings,
             **self._within,
         )
         client = self._call("opening it", made)
         return Session(client, _close_served, client)
 
+    @property
+    def _settings(self) -> Any:
+        return self._library.Settings(anonymized_telemetry=False)
+
     def _files(self, path: Path | None, folder: Path | None = None) -> Session:
         """A client of files, which are removed with it where they are in a folder of ours."""
         if path is None:
             path = folder = own_folder()
-        client = _chromadb().PersistentClient(str(path), settings=_settings(), **self._within)
+        client = self._library.PersistentClient(str(path), settings=self._settings, **self._within)
         return Session(client, _close, client, folder)
 
     def _failures(self) -> tuple[type[BaseException], ...]:
         return (Exception,)
 
     def _blame(self, error: Any, said: str, doing: str) -> tuple[type[SemrecallError], str | None]:
-        told = import_extra("chromadb.errors", "chroma", "the system 'chroma'")
+        told = self._import("chromadb.errors")
         wrong = (told.InvalidArgumentError, told.InvalidDimensionException)
         if isinstance(error, wrong) or (doing == "a search" and isinstance(error, ValueError)):
             return InputError, None
@@ -160,7 +163,7 @@ class ChromaSystem(CollectionSystem):
         index = "HNSW" if told.get("hnsw") else "SPANN"
         details = dict(told.get("hnsw") or told.get("spann") or {})
         space = self._space_told(details.pop("space", "l2"), f"the collection {name!r}")
-        details["version"] = _chromadb().__version__
+        details["version"] = self._library.__version__
         if self.address is not None:
             details["server"] = self._call(doing, self._client.get_version)
         return Collection(
@@ -189,7 +192,7 @@ class ChromaSystem(CollectionSystem):
             embedding_function=None,
         )
 
-    def _insert(self, ids: NDArray[np.int64] | list[str], block: NDArray[np.float32]) -> None:
+    def _insert(self, ids: list[Any], block: NDArray[np.float32]) -> None:
         held, names = self._held_by(self._client), [str(i) for i in ids]
         most = int(self._call("a build", self._client.get_max_batch_size))
         for start in range(0, len(names), most):
@@ -285,14 +288,6 @@ class ChromaSystem(CollectionSystem):
             f'configuration={{"hnsw": {made!r}}})\n'
             "collection.add(ids=ids, embeddings=vectors)"
         )
-
-
-def _chromadb() -> Any:
-    return import_extra("chromadb", "chroma", "the system 'chroma'")
-
-
-def _settings() -> Any:
-    return _chromadb().Settings(anonymized_telemetry=False)
 
 
 def _conditions(given: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from semrecall.data import Ids, Vectors
 from semrecall.errors import InputError, MismatchError, SemrecallError, SystemFault
-from semrecall.registry import did_you_mean, positive
+from semrecall.registry import did_you_mean, import_extra, positive
 from semrecall.space import space as space_of
 from semrecall.systems.base import Counters, Knob, Stage, System, as_asked
 from semrecall.systems.connection import Address, Session, plain_error, quietly
@@ -123,6 +123,8 @@ class DatabaseSystem(System):
     metrics: ClassVar[Mapping[str, str]]
     #: Whether every vector can be compared in place of a search by the index.
     has_exact: ClassVar[bool] = True
+    #: The library that asks it; its extra is called as specs call the database.
+    module: ClassVar[str] = ""
     filtered = True
 
     collection: str | None
@@ -140,6 +142,13 @@ class DatabaseSystem(System):
     def named(self) -> str:
         """The collection that the spec names."""
         return self.collection or ""
+
+    @property
+    def _library(self) -> Any:
+        return self._import(self.module)
+
+    def _import(self, module: str) -> Any:
+        return import_extra(module, self.engine, f"the system {self.engine!r}")
 
     # -- what an adapter says -------------------------------------------------------------
 
@@ -169,8 +178,8 @@ class DatabaseSystem(System):
         """An empty collection."""
 
     @abstractmethod
-    def _insert(self, ids: NDArray[np.int64] | list[str], block: NDArray[np.float32]) -> None:
-        """Vectors (m, d) with their ids."""
+    def _insert(self, ids: list[Any], block: NDArray[np.float32]) -> None:
+        """Vectors (m, d) with their ids, all integers or all texts."""
 
     def _finish(self, recipe: Recipe) -> None:
         """Index what was inserted, where that is a step of its own."""
@@ -369,7 +378,7 @@ class DatabaseSystem(System):
             if not len(block):
                 continue
             if not self._begun:
-                recipe = Recipe(base, space, knobs, isinstance(ids, np.ndarray))
+                recipe = Recipe(base, space, knobs, integers=isinstance(ids[0], int))
                 self._create(recipe)
                 self._begun = True
             self._insert(ids, block)
@@ -529,6 +538,8 @@ class CollectionSystem(DatabaseSystem):
         collection = named.pop(self.noun, None)
         if named:
             raise TypeError(f"{type(self).__name__} takes no {', '.join(named)}")
+        if self.module:
+            self._import(self.module)
         if url is None and self.example:
             raise InputError(f"the system {self.engine!r} needs an address", hint=self.example)
         if url is not None and path is not None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from semrecall.errors import InputError
-from semrecall.registry import import_extra
 from semrecall.systems.base import Counters, Stage
 from semrecall.systems.collection import (
     Asked,
@@ -46,7 +45,8 @@ class DuckdbSystem(TableFileSystem):
         "url": "file of the database, as in duckdb://docs.duckdb; in memory when left out",
     }
 
-    engine, title = "duckdb", "DuckDB"
+    engine = module = "duckdb"
+    title = "DuckDB"
     #: Functions.
     metrics: ClassVar = {
         "array_inner_product": "ip", "array_cosine_similarity": "cosine", "array_distance": "l2",
@@ -77,7 +77,7 @@ class DuckdbSystem(TableFileSystem):
         return Collection(
             name, column, key, longest, self.wanted_space, rows,
             integer_ids=types[key] in _INTEGERS, exact=True,
-            details={"version": _duckdb().__version__},
+            details={"version": self._library.__version__},
         )  # fmt: skip
 
     def _names(self) -> Sequence[str]:
@@ -100,7 +100,7 @@ class DuckdbSystem(TableFileSystem):
             f"({key} {kind}, {column} FLOAT[{recipe.dimension}])"
         )
 
-    def _insert(self, ids: NDArray[np.int64] | list[str], block: NDArray[np.float32]) -> None:
+    def _insert(self, ids: list[Any], block: NDArray[np.float32]) -> None:
         import pyarrow as pa
 
         rows = pa.table({"id": pa.array(ids), "v": _arrow_vectors(block)})
@@ -108,10 +108,10 @@ class DuckdbSystem(TableFileSystem):
         self._fetch(into, rows={"semrecall_rows": rows})
 
     def _connect(self, file: str, *, writing: bool) -> Any:
-        return _duckdb().connect(file, read_only=not writing)
+        return self._library.connect(file, read_only=not writing)
 
     def _errors(self) -> tuple[type[Exception], ...]:
-        return (_duckdb().Error,)
+        return (self._library.Error,)
 
     def _hint(self, error: Exception, said: str) -> str | None:
         hints = {
@@ -214,7 +214,3 @@ def _arrow_vectors(rows: NDArray[np.float32]) -> Any:
     import pyarrow as pa
 
     return pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), rows.shape[1])
-
-
-def _duckdb() -> Any:
-    return import_extra("duckdb", "duckdb", "searching DuckDB")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from semrecall.errors import InputError, SystemFault
+from semrecall.systems.base import Knob
 from semrecall.systems.collection import (
     Asked,
     Collection,
@@ -31,7 +32,12 @@ if TYPE_CHECKING:
 
     from semrecall.space import Space
 
-__all__ = ["OPTIONS", "IndexSystem"]
+__all__ = ["BUILD_KNOBS", "OPTIONS", "IndexSystem"]
+
+BUILD_KNOBS = (
+    Knob("m", "build", 2, 512, 16, "neighbours of each vector", "log"),
+    Knob("ef_construction", "build", 1, 3200, 100, "candidates when building", "log"),
+)
 
 OPTIONS: Mapping[str, str] = {
     "url": "where the server is, as in NAME://host:9200/index",
@@ -103,8 +109,8 @@ class IndexSystem(CollectionSystem):
         """The body of a search."""
 
     @abstractmethod
-    def _scan(self, vector: list[float], inner: Any) -> tuple[dict[str, Any], str]:
-        """The query that scores all documents of `inner`, and the unit of its scores."""
+    def _script(self, vector: list[float]) -> dict[str, Any]:
+        """The script that scores a document, in the unit that is usual for the space."""
 
     @abstractmethod
     def _index(self, dimension: int, space: Space, knobs: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,7 +160,7 @@ class IndexSystem(CollectionSystem):
             self._index(recipe.dimension, recipe.space, recipe.knobs),
         )
 
-    def _insert(self, ids: NDArray[np.int64] | list[str], block: NDArray[np.float32]) -> None:
+    def _insert(self, ids: list[Any], block: NDArray[np.float32]) -> None:
         lines = _lines(
             line
             for i, row in zip(ids, block, strict=True)
@@ -193,7 +199,7 @@ class IndexSystem(CollectionSystem):
 
     def _unit(self, *, exact: bool) -> str:
         """That of the similarity of the field, or of the script that scores all documents."""
-        return self._scan([], {})[1] if exact else str(self._held().details["unit"])
+        return super()._unit(exact=True) if exact else str(self._held().details["unit"])
 
     def _nearest(self, asked: Asked) -> Sequence[Found]:
         """Exact search is that of a script that scores every document, with float32 scores."""
@@ -209,8 +215,9 @@ class IndexSystem(CollectionSystem):
     def _every(self, vector: list[float], k: int, given: Any) -> dict[str, Any]:
         """The body of an exact search."""
         passing: list[Any] = [{"exists": {"field": self._held().vector}}]
-        query, _ = self._scan(vector, {"bool": {"filter": passing + ([given] if given else [])}})
-        return {"query": query, "size": k, "_source": False}
+        inner = {"bool": {"filter": passing + ([given] if given else [])}}
+        scored = {"script_score": {"query": inner, "script": self._script(vector)}}
+        return {"query": scored, "size": k, "_source": False}
 
     def _msearch(self, bodies: Sequence[Mapping[str, Any]]) -> list[Found]:
         if len(bodies) == 1:

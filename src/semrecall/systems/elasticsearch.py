@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from semrecall.errors import InputError
 from semrecall.systems.base import Knob
 from semrecall.systems.collection import Collection, one_of
-from semrecall.systems.elastic import OPTIONS, IndexSystem
+from semrecall.systems.elastic import BUILD_KNOBS, OPTIONS, IndexSystem
 from semrecall.systems.units import UNITS
 
 if TYPE_CHECKING:
@@ -20,17 +20,10 @@ _TYPES = tuple(f"{a}{b}" for b in ("hnsw", "flat") for a in ("", "int8_", "int4_
 _TYPES += ("bbq_disk",)
 #: Scripts that score every document, in the unit of the similarity.
 _SCRIPTS = {
-    "cosine": ("(1.0 + cosineSimilarity(params.v, params.f)) / 2.0", "half-cosine"),
-    "l2": ("double d = l2norm(params.v, params.f); return 1.0 / (1.0 + d * d)", "inverse-l2"),
-    "ip": (
-        "double d = dotProduct(params.v, params.f); return d >= 0 ? d + 1.0 : 1.0 / (1.0 - d)",
-        "folded-ip",
-    ),
+    "cosine": "(1.0 + cosineSimilarity(params.v, params.f)) / 2.0",
+    "l2": "double d = l2norm(params.v, params.f); return 1.0 / (1.0 + d * d)",
+    "ip": "double d = dotProduct(params.v, params.f); return d >= 0 ? d + 1.0 : 1.0 / (1.0 - d)",
 }
-_BUILD = (
-    Knob("m", "build", 2, 512, 16, "neighbours of each vector", "log"),
-    Knob("ef_construction", "build", 1, 3200, 100, "candidates when building", "log"),
-)
 _CANDIDATES = Knob("num_candidates", "search", 1, 10_000, None,
                    "candidates of each shard; at least k", "log", from_k=True)  # fmt: skip
 _OVERSAMPLE = Knob(
@@ -71,7 +64,7 @@ class ElasticsearchSystem(IndexSystem):
         """Those of the kind of index; of a new one before it is built."""
         facts = self._facts()
         kind = self.index_type if facts is None else facts.index
-        found: tuple[Knob, ...] = _BUILD if self.index_type.endswith("hnsw") else ()
+        found: tuple[Knob, ...] = BUILD_KNOBS if self.index_type.endswith("hnsw") else ()
         found += (_CANDIDATES,) if not kind.endswith("flat") else ()
         return found + ((_OVERSAMPLE,) if kind not in ("hnsw", "flat") else ())
 
@@ -121,13 +114,9 @@ class ElasticsearchSystem(IndexSystem):
             knn["filter"] = condition
         return {"knn": knn, "size": k, "_source": False}
 
-    def _scan(self, vector: list[float], inner: Any) -> tuple[dict[str, Any], str]:
-        facts = self._held()
-        source, unit = _SCRIPTS[self.space.name]
-        given = {"v": vector, "f": facts.vector}
-        return {
-            "script_score": {"query": inner, "script": {"source": source, "params": given}}
-        }, unit
+    def _script(self, vector: list[float]) -> dict[str, Any]:
+        given = {"v": vector, "f": self._held().vector}
+        return {"source": _SCRIPTS[self.space.name], "params": given}
 
     def _with_vectors(self) -> dict[str, Any]:
         # Since 9.2 vectors are not in _source; fields gives them in every version.

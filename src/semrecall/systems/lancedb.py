@@ -19,7 +19,6 @@ from semrecall.errors import (
     SemrecallWarning,
     SystemFault,
 )
-from semrecall.registry import import_extra
 from semrecall.space import space as space_of
 from semrecall.systems.base import Counters, Knob, Stage
 from semrecall.systems.collection import (
@@ -80,7 +79,8 @@ class LancedbSystem(CollectionSystem):
     refine_factor has the vectors compared in the end.
     """
 
-    engine, title, noun = "lancedb", "LanceDB", "table"
+    engine = module = "lancedb"
+    title, noun = "LanceDB", "table"
     metrics: ClassVar = {"dot": "ip-distance", "cosine": "cosine-distance", "l2": "squared-l2"}
     options: ClassVar = {
         "path": "folder of the database: lancedb?path=folder&table=docs",
@@ -101,11 +101,12 @@ class LancedbSystem(CollectionSystem):
         space: str | Space | None = None,
         **options: Any,
     ) -> None:
+        # Its log tells on stderr what is no news, e.g. that a new table did not exist before.
+        os.environ.setdefault("LANCE_LOG", "error")
         super().__init__(**options)
         self.vector, self.id = vector, id
         self.index = one_of(index, tuple(_INDEXES), "index")
         self.wanted_space = None if space is None else space_of(space)
-        _lancedb()
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
@@ -117,7 +118,7 @@ class LancedbSystem(CollectionSystem):
 
     def _open(self) -> Session:
         folder = own_folder() if self.path is None else None
-        return Session(_lancedb().connect(str(self.path or folder)), remove_folder, folder)
+        return Session(self._library.connect(str(self.path or folder)), remove_folder, folder)
 
     def _failures(self) -> tuple[type[BaseException], ...]:
         return (ValueError, RuntimeError, OSError, TimeoutError)
@@ -170,7 +171,7 @@ class LancedbSystem(CollectionSystem):
             index=kind,
             exact=index is None,
             scores=kind in _TRUE_SCORES,
-            details={"version": _lancedb().__version__, "unindexed_rows": unindexed, **details},
+            details={"version": self._library.__version__, "unindexed_rows": unindexed, **details},
         )
 
     def _columns(self, name: str, schema: Any) -> tuple[str, int, bool]:
@@ -216,7 +217,7 @@ class LancedbSystem(CollectionSystem):
         schema = pa.schema([(self.id, kind), (self.vector, vectors)])
         self._client.create_table(self.collection, schema=schema)
 
-    def _insert(self, ids: NDArray[np.int64] | list[str], block: NDArray[np.float32]) -> None:
+    def _insert(self, ids: list[Any], block: NDArray[np.float32]) -> None:
         import pyarrow as pa
 
         values = pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), block.shape[1])
@@ -225,7 +226,7 @@ class LancedbSystem(CollectionSystem):
 
     def _finish(self, recipe: Recipe) -> None:
         if self.index != "NONE":
-            kinds = import_extra("lancedb.index", "lancedb", "the system 'lancedb'")
+            kinds = self._import("lancedb.index")
             kind, given = self._built_with(recipe.space, recipe.knobs)
             table = self._client.open_table(self.collection)
             table.create_index(self.vector, config=getattr(kinds, kind)(**given))
@@ -326,12 +327,6 @@ class LancedbSystem(CollectionSystem):
             f'table.search(vector, vector_column_name="{facts.vector}")'
             f'.distance_type("{metric}"){calls}.limit(k)'
         )
-
-
-def _lancedb() -> Any:
-    # Its log tells on stderr what is no news, e.g. that a new table did not exist before.
-    os.environ.setdefault("LANCE_LOG", "error")
-    return import_extra("lancedb", "lancedb", "the system 'lancedb'")
 
 
 def _partitions(table: Any, column: str, dimension: int, stats: Any) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -82,7 +83,7 @@ class MilvusSystem(CollectionSystem):
     """
 
     engine, port, key = "milvus", 19_530, "MILVUS_TOKEN"
-    title, title_here = "Milvus", "Milvus Lite"
+    title, title_here, module = "Milvus", "Milvus Lite", "pymilvus"
     metrics: ClassVar = {"IP": "ip", "COSINE": "cosine", "L2": "squared-l2"}
     options: ClassVar = {
         **CollectionSystem.options,
@@ -108,7 +109,6 @@ class MilvusSystem(CollectionSystem):
         **options: Any,
     ) -> None:
         super().__init__(url, **options)
-        _pymilvus()
         if self.path is not None and self.path.suffix != ".db":
             raise InputError(
                 f"the database {str(self.path)!r} does not end in .db",
@@ -132,21 +132,21 @@ class MilvusSystem(CollectionSystem):
     def _open(self) -> Session:
         """A client of a server; Milvus Lite starts one in this process for each file."""
         if self.address is not None:
-            client = _pymilvus().MilvusClient(
+            client = self._library.MilvusClient(
                 f"{'https' if self.tls else 'http'}://{self.address}",
                 token=os.environ.get(self.key, ""),
                 db_name=self.database,
                 timeout=self.timeout,
             )
             return Session(client, client.close)
-        manager = import_extra("milvus_lite.server_manager", "milvus", "Milvus Lite")
+        manager = self._import("milvus_lite.server_manager")
         folder = own_folder() if self.path is None else None
         path = self.path or Path(str(folder)) / "milvus.db"
         if path.is_file():
             raise InputError(f"the database {str(path)!r} was not made by Milvus Lite 3")
         where, servers = str(path.resolve()), manager.server_manager_instance
         ours = where not in getattr(servers, "_servers", {})
-        client = _pymilvus().MilvusClient(where, timeout=self.timeout)
+        client = self._library.MilvusClient(where, timeout=self.timeout)
         return Session(client, _close_lite, client, servers if ours else None, where, folder)
 
     def _names(self) -> Sequence[str]:
@@ -181,20 +181,20 @@ class MilvusSystem(CollectionSystem):
             int(vector["params"]["dim"]),
             self._space_told(index.get("metric_type"), f"the collection {name!r}"),
             int(rows[0]["count(*)"]),
-            integer_ids=key["type"] == _pymilvus().DataType.INT64,
+            integer_ids=key["type"] == self._library.DataType.INT64,
             index=kind,
             exact=kind == "FLAT",
             scores=kind in _TRUE_SCORES,
             details={
                 "version": client.get_server_version(timeout=self.timeout),
-                "client": _pymilvus().__version__,
+                "client": self._library.__version__,
                 **{key: _plain(index[key]) for key in _BUILT_WITH if key in index},
             },
         )
 
     def _field(self, name: str, fields: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         """The field of the vectors."""
-        kind = _pymilvus().DataType.FLOAT_VECTOR
+        kind = self._library.DataType.FLOAT_VECTOR
         there = {field["name"]: field for field in fields if field["type"] == kind}
         chosen = only_one(self.vector, there, f"the collection {name!r}", "field of float vectors",
                           "vector")  # fmt: skip
@@ -238,22 +238,26 @@ class MilvusSystem(CollectionSystem):
                 logger.setLevel(level)
 
     def _failures(self) -> tuple[type[BaseException], ...]:
-        return (_pymilvus().MilvusException, *_lost())
+        return (self._library.MilvusException, *self._lost())
+
+    def _lost(self) -> tuple[type[Exception], ...]:
+        """What is raised when nobody answers."""
+        grpc = self._import("grpc")
+        return (grpc.RpcError, grpc.FutureTimeoutError)
 
     def _blame(self, error: Any, said: str, doing: str) -> tuple[type[SemrecallError], str | None]:
         if getattr(error, "code", None) in (6, 1100) or "cannot parse expression" in said:
             return InputError, None
         if self.address is None and "Open local milvus failed" in said:
-            hint = "is the database open in another process? Milvus Lite lets in one at a time"
-        elif "auth" in said.lower() or "permission" in said.lower():
-            hint = f"the token is read from {self.key} in the environment"
-        elif "not loaded" in said:
-            hint = "load the collection, or say load=true in the spec"
-        elif isinstance(error, _lost()) or any(part in said for part in ("onnect", "RPC", "etry")):
-            hint = self._unreachable
-        else:
-            return SystemFault, None
-        return SystemFault, hint
+            return SystemFault, (
+                "is the database open in another process? Milvus Lite lets in one at a time"
+            )
+        if "auth" in said.lower() or "permission" in said.lower():
+            return SystemFault, f"the token is read from {self.key} in the environment"
+        if "not loaded" in said:
+            return SystemFault, "load the collection, or say load=true in the spec"
+        silent = isinstance(error, self._lost()) or re.search("onnect|RPC|etry", said)
+        return SystemFault, self._unreachable if silent else None
 
     def _wait(self, doing: str, work: Any, *given: Any) -> None:
         """Milvus waits for ever for an index that fails on it."""
@@ -267,7 +271,7 @@ class MilvusSystem(CollectionSystem):
     # -- made -----------------------------------------------------------------------------
 
     def _create(self, recipe: Recipe) -> None:
-        client, kinds = self._client, _pymilvus().DataType
+        client, kinds = self._client, self._library.DataType
         schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
         kind = (
             {"datatype": kinds.INT64}
@@ -279,9 +283,8 @@ class MilvusSystem(CollectionSystem):
         schema.add_field(self.vector, kinds.FLOAT_VECTOR, dim=recipe.dimension)
         client.create_collection(self.collection, schema=schema, timeout=self.timeout)
 
-    def _insert(self, ids: NDArray[np.int64] | list[str], block: NDArray[np.float32]) -> None:
-        given = ids.tolist() if isinstance(ids, np.ndarray) else ids
-        rows = [{self.id: i, self.vector: v} for i, v in zip(given, block, strict=True)]
+    def _insert(self, ids: list[Any], block: NDArray[np.float32]) -> None:
+        rows = [{self.id: i, self.vector: v} for i, v in zip(ids, block, strict=True)]
         self._client.insert(self.collection, rows, timeout=self.build_timeout)
 
     def _finish(self, recipe: Recipe) -> None:
@@ -416,16 +419,6 @@ class MilvusSystem(CollectionSystem):
             f'client.search("{self._shown}", data=queries, limit=k, anns_field="{facts.vector}",\n'
             f'              search_params={{"params": {dict(settings)!r}}})'
         )
-
-
-def _pymilvus() -> Any:
-    return import_extra("pymilvus", "milvus", "the system 'milvus'")
-
-
-def _lost() -> tuple[type[Exception], ...]:
-    """What is raised when nobody answers."""
-    grpc = import_extra("grpc", "milvus", "the system 'milvus'")
-    return (grpc.RpcError, grpc.FutureTimeoutError)
 
 
 def _plain(value: Any) -> Any:

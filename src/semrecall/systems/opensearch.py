@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from semrecall.errors import InputError
 from semrecall.systems.base import Knob
 from semrecall.systems.collection import Collection, one_of
-from semrecall.systems.elastic import OPTIONS, IndexSystem
+from semrecall.systems.elastic import BUILD_KNOBS, OPTIONS, IndexSystem
 from semrecall.systems.units import UNITS
 
 if TYPE_CHECKING:
@@ -19,13 +19,9 @@ __all__ = ["OpensearchSystem"]
 _ENGINES = ("faiss", "lucene")
 #: Painless scripts of the plugin that score every document; none of them tells inner products.
 _SCRIPTS = {
-    "cosine": ("(1.0 + cosineSimilarity(params.v, doc[params.f])) / 2.0", "half-cosine"),
-    "l2": ("1.0 / (1.0 + l2Squared(params.v, doc[params.f]))", "inverse-l2"),
+    "cosine": "(1.0 + cosineSimilarity(params.v, doc[params.f])) / 2.0",
+    "l2": "1.0 / (1.0 + l2Squared(params.v, doc[params.f]))",
 }
-_BUILD = (
-    Knob("m", "build", 2, 512, 16, "neighbours of each vector", "log"),
-    Knob("ef_construction", "build", 1, 3200, 100, "candidates when building", "log"),
-)
 _EF = Knob("ef_search", "search", 1, 10_000, None, "candidates of the graph", "log")
 _NPROBES = Knob("nprobes", "search", 1, 65_536, None, "lists visited", "log")
 _OVERSAMPLE = Knob(
@@ -67,7 +63,7 @@ class OpensearchSystem(IndexSystem):
         else:
             search = (_NPROBES,) if facts.index == "ivf" else ()
         rescored = facts is not None and not facts.scores
-        return _BUILD + search + ((_OVERSAMPLE,) if rescored else ())
+        return BUILD_KNOBS + search + ((_OVERSAMPLE,) if rescored else ())
 
     def _read_field(self, name: str, field: str, mapping: Mapping[str, Any]) -> Collection:
         method = mapping.get("method", {})
@@ -124,23 +120,9 @@ class OpensearchSystem(IndexSystem):
         # Every shard finds k, and lucene more where ef_search is larger: size cuts to k.
         return {"query": {"knn": {self._held().vector: asked}}, "size": k, "_source": False}
 
-    def _scan(self, vector: list[float], inner: Any) -> tuple[dict[str, Any], str]:
-        facts = self._held()
-        if self.space.name in _SCRIPTS:
-            source, unit = _SCRIPTS[self.space.name]
-            script: dict[str, Any] = {
-                "source": source,
-                "params": {"v": vector, "f": facts.vector},
-            }
-        else:
-            unit = "folded-ip"
-            script = {
-                "lang": "knn",
-                "source": "knn_score",
-                "params": {
-                    "field": facts.vector,
-                    "query_value": vector,
-                    "space_type": "innerproduct",
-                },
-            }
-        return {"script_score": {"query": inner, "script": script}}, unit
+    def _script(self, vector: list[float]) -> dict[str, Any]:
+        field, space = self._held().vector, self.space
+        if space.name in _SCRIPTS:
+            return {"source": _SCRIPTS[space.name], "params": {"v": vector, "f": field}}
+        params = {"field": field, "query_value": vector, "space_type": self._metric(space)}
+        return {"lang": "knn", "source": "knn_score", "params": params}

@@ -246,12 +246,11 @@ class PgvectorSystem(TableSystem):
             f"{quoted(str(self.column))} vector({width}) NOT NULL)"
         )
 
-    def _insert(self, ids: NDArray[np.int64] | list[str], block: NDArray[np.float32]) -> None:
-        names = ids.tolist() if isinstance(ids, np.ndarray) else ids
+    def _insert(self, ids: list[Any], block: NDArray[np.float32]) -> None:
         into = f"COPY {quoted(self._own)} FROM STDIN (FORMAT BINARY, FREEZE)"
         with self._writing.cursor().copy(into) as target:
             target.set_types(self._types)
-            for name, row in zip(names, sent_vectors(block), strict=True):
+            for name, row in zip(ids, sent_vectors(block), strict=True):
                 target.write_row((name, row))
 
     def _finish(self, recipe: Recipe) -> None:

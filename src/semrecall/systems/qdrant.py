@@ -258,7 +258,7 @@ class QdrantSystem(CollectionSystem):
             request["quantization_config"] = {self.quantise: {**codes, "always_ram": True}}
         self._engine.create(str(self.collection), request)
 
-    def _insert(self, ids: NDArray[np.int64] | list[str], block: NDArray[np.float32]) -> None:
+    def _insert(self, ids: list[Any], block: NDArray[np.float32]) -> None:
         points: list[tuple[Any, Any, Any]] = []
         for row, (i, values) in enumerate(zip(ids, block, strict=True), self._inserted):
             vector = {self.vector: values.tolist()} if self.vector else values.tolist()

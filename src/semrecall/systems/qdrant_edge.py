@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["EdgeShards", "edge_filter"]
 
 _CONFIG = "edge_config.json"
+#: Ways to match a value.
+_MATCHES = ("value", "any", "except", "text", "phrase")
 
 
 class _Open:
@@ -204,17 +206,10 @@ def _condition(edge: Any, given: Mapping[str, Any]) -> Any:
 def _match(edge: Any, given: Mapping[str, Any] | None) -> Any:
     if given is None:
         return None
-    kinds = {
-        "value": edge.MatchValue,
-        "any": edge.MatchAny,
-        "except": edge.MatchExcept,
-        "text": edge.MatchText,
-        "phrase": edge.MatchPhrase,
-    }
     ((kind, value),) = given.items()
-    if kind not in kinds:
-        raise InputError(f"a match is by {kind!r}; expected one of {', '.join(kinds)}")
-    return kinds[kind](value)
+    if kind not in _MATCHES:
+        raise InputError(f"a match is by {kind!r}; expected one of {', '.join(_MATCHES)}")
+    return getattr(edge, f"Match{kind.title()}")(value)
 
 
 def _range(edge: Any, given: Mapping[str, Any]) -> Any:

@@ -11,7 +11,6 @@ import numpy as np
 
 from semrecall.data import Vectors
 from semrecall.errors import InputError, SystemFault
-from semrecall.registry import import_extra
 from semrecall.space import COSINE
 from semrecall.systems.base import Knob
 from semrecall.systems.collection import (
@@ -54,7 +53,8 @@ class RedisSystem(CollectionSystem):
     REDIS_USERNAME and REDIS_PASSWORD.
     """
 
-    engine, title, port, key = "redis", "redis", 6379, "REDIS_PASSWORD"
+    engine = title = module = "redis"
+    port, key = 6379, "REDIS_PASSWORD"
     example, noun = "redis://127.0.0.1:6379/key", "key"
     # 1 is the same direction, 0 the opposite one.
     metrics: ClassVar = {"cosine": "half-cosine"}
@@ -76,7 +76,6 @@ class RedisSystem(CollectionSystem):
     ) -> None:
         super().__init__(url, **options)
         self.quant = one_of(quant, list(_QUANTS), "quant")
-        self._library = import_extra("redis", "redis", "searching in Redis")
         try:
             self.db = int(db)
         except ValueError:
@@ -85,8 +84,7 @@ class RedisSystem(CollectionSystem):
 
     def _open(self) -> Session:
         assert self.address is not None
-        retry = import_extra("redis.retry", "redis", "searching in Redis")
-        backoff = import_extra("redis.backoff", "redis", "searching in Redis")
+        retry, backoff = self._import("redis.retry"), self._import("redis.backoff")
         lost = (self._library.exceptions.ConnectionError,)
         client = self._library.Redis(
             retry=retry.Retry(backoff.ConstantBackoff(0.1), 2, supported_errors=lost),
@@ -140,7 +138,7 @@ class RedisSystem(CollectionSystem):
         """The first vector makes the set."""
         self._words = self._added_with(recipe.knobs)
 
-    def _insert(self, ids: NDArray[np.int64] | list[str], block: NDArray[np.float32]) -> None:
+    def _insert(self, ids: list[Any], block: NDArray[np.float32]) -> None:
         rows = zip(ids, block.astype("<f4", copy=False), strict=True)
         self._each(
             ("VADD", self.collection, "FP32", row.tobytes(), str(name), *self._words)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from semrecall.errors import InputError, MismatchError
-from semrecall.registry import import_extra
 from semrecall.systems.base import Counters
 from semrecall.systems.collection import Asked, Asker, Collection, Found, Recipe, only_one, scanned
 from semrecall.systems.sql import condition_of, quoted
@@ -53,6 +52,8 @@ class SqliteVecSystem(TableFileSystem):
     }
 
     engine, title = "sqlite-vec", "SQLite"
+    # The sqlite3 module of many a Python was built without the loading of extensions.
+    module = "apsw"
     metrics: ClassVar = {"cosine": "cosine-distance", "l2": "l2"}
     _virtual: bool = True
 
@@ -137,17 +138,16 @@ class SqliteVecSystem(TableFileSystem):
             f"{self.column} float[{recipe.dimension}] distance_metric={metric})"
         )
 
-    def _insert(self, ids: NDArray[np.int64] | list[str], block: NDArray[np.float32]) -> None:
-        names = ids.tolist() if isinstance(ids, np.ndarray) else ids
+    def _insert(self, ids: list[Any], block: NDArray[np.float32]) -> None:
         into = f"INSERT INTO {quoted(str(self.collection))} ({self.id}, {self.column})"
         with self._asking() as connection:
             connection.executemany(
-                f"{into} VALUES (?, ?)", zip(names, map(_blob, block), strict=True)
+                f"{into} VALUES (?, ?)", zip(ids, map(_blob, block), strict=True)
             )
 
     def _connect(self, file: str, *, writing: bool) -> Any:
-        apsw = _apsw()
-        sqlite_vec = import_extra("sqlite_vec", "sqlite-vec", "searching with sqlite-vec")
+        apsw = self._library
+        sqlite_vec = self._import("sqlite_vec")
         flags = apsw.SQLITE_OPEN_READONLY
         if writing:
             flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
@@ -160,10 +160,10 @@ class SqliteVecSystem(TableFileSystem):
         return connection
 
     def _errors(self) -> tuple[type[Exception], ...]:
-        return (_apsw().Error, OverflowError, TypeError)
+        return (self._library.Error, OverflowError, TypeError)
 
     def _hint(self, error: Exception, said: str) -> str | None:
-        apsw = _apsw()
+        apsw = self._library
         if isinstance(error, apsw.BusyError):
             return "another process is writing to the file: try again when it is done"
         return (
@@ -231,8 +231,3 @@ class SqliteVecSystem(TableFileSystem):
 
 def _blob(row: NDArray[np.float32]) -> bytes:
     return row.astype("<f4", copy=False).tobytes()
-
-
-def _apsw() -> Any:
-    # The sqlite3 module of many a Python was built without the loading of extensions.
-    return import_extra("apsw", "sqlite-vec", "searching with sqlite-vec")

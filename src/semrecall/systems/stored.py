@@ -90,11 +90,11 @@ class Pages:
 
 def stored_blocks(
     base: Vectors, space: Space, rows: int | None = None
-) -> Iterator[tuple[NDArray[np.int64] | list[str], NDArray[np.float32]]]:
+) -> Iterator[tuple[list[Any], NDArray[np.float32]]]:
     """Ids and vectors (m, d) as float32 of the rows that can be searched, a block at a time.
 
-    rows: of a block; as many as fit into some megabytes when None. Ids are int64 or a list of
-    strings. The others are left out with a warning at the end.
+    rows: of a block; as many as fit into some megabytes when None. Ids are all integers or all
+    texts. The others are left out with a warning at the end.
     """
     own = None if base.length is None else base.ids
     kept: list[NDArray[np.int64]] = []
@@ -105,9 +105,7 @@ def stored_blocks(
         kept.append(there)
         total = start + len(block)
         ids: NDArray[Any] = there if own is None else own[there].array()
-        texts: list[str] | None = None if ids.dtype.kind == "i" else ids.tolist()
-        vectors = np.ascontiguousarray(block[usable], dtype=np.float32)
-        yield (ids if texts is None else texts), vectors
+        yield ids.tolist(), np.ascontiguousarray(block[usable], dtype=np.float32)
         base.release()
     warn_left_out(
         np.concatenate([*kept, np.empty(0, np.int64)]),

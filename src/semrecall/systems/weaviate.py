@@ -170,7 +170,7 @@ class WeaviateSystem(CollectionSystem):
         made = self._schema_of(str(self.collection), recipe.space, recipe.knobs)
         self._tell("POST", "/v1/schema", made)
 
-    def _insert(self, ids: NDArray[np.int64] | list[str], block: NDArray[np.float32]) -> None:
+    def _insert(self, ids: list[Any], block: NDArray[np.float32]) -> None:
         objects = [
             {
                 "class": self.collection,
