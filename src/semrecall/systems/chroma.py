@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from semrecall.errors import InputError, SemrecallError, SystemFault
+from semrecall.errors import InputError
 from semrecall.systems.base import Knob
 from semrecall.systems.collection import (
     Asked,
@@ -127,15 +127,15 @@ class ChromaSystem(CollectionSystem):
     def _failures(self) -> tuple[type[BaseException], ...]:
         return (Exception,)
 
-    def _blame(self, error: Any, said: str, doing: str) -> tuple[type[SemrecallError], str | None]:
+    def _asked_wrongly(self, error: Any, said: str, doing: str) -> bool:
         told = self._import("chromadb.errors")
         wrong = (told.InvalidArgumentError, told.InvalidDimensionException)
-        if isinstance(error, wrong) or (doing == "a search" and isinstance(error, ValueError)):
-            return InputError, None
-        if isinstance(error, told.ChromaAuthError):
-            return SystemFault, self._key_hint
-        running = "is it running, and is this its address?"
-        return SystemFault, None if self.address is None else running
+        return isinstance(error, wrong) or (doing == "a search" and isinstance(error, ValueError))
+
+    def _hint(self, error: Any, said: str) -> str | None:
+        if isinstance(error, self._import("chromadb.errors").ChromaAuthError):
+            return self._key_hint
+        return None if self.address is None else "is it running, and is this its address?"
 
     def _call(self, doing: str, work: Any, **given: Any) -> Any:
         """What Chroma answers; a server has until `timeout`, for its client waits for ever."""

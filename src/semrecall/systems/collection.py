@@ -228,9 +228,13 @@ class DatabaseSystem(System):
         """What the database raises."""
         return ()
 
-    def _blame(self, error: Any, said: str, doing: str) -> tuple[type[SemrecallError], str | None]:
-        """The kind of error that one of the database becomes, and what to do about it."""
-        return SystemFault, None
+    def _asked_wrongly(self, error: Any, said: str, doing: str) -> bool:
+        """Whether an error is about what was asked, and not the database's fault."""
+        return False
+
+    def _hint(self, error: Any, said: str) -> str | None:
+        """What to do about an error."""
+        return None
 
     @contextmanager
     def _talking(self, doing: str) -> Iterator[None]:
@@ -241,8 +245,10 @@ class DatabaseSystem(System):
             raise
         except self._failures() as error:
             said = plain_error(error, os.environ.get(getattr(self, "key", "")))
-            kind, hint = self._blame(error, said, doing)
-            raise kind(f"{self._place} failed at {doing}: {said}", hint=hint) from error
+            text = f"{self._place} failed at {doing}: {said}"
+            if self._asked_wrongly(error, said, doing):
+                raise InputError(text) from error
+            raise SystemFault(text, hint=self._hint(error, said)) from error
 
     # -- what it is -----------------------------------------------------------------------
 

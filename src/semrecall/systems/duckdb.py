@@ -110,10 +110,10 @@ class DuckdbSystem(TableFileSystem):
     def _connect(self, file: str, *, writing: bool) -> Any:
         return self._library.connect(file, read_only=not writing)
 
-    def _errors(self) -> tuple[type[Exception], ...]:
+    def _failures(self) -> tuple[type[BaseException], ...]:
         return (self._library.Error,)
 
-    def _hint(self, error: Exception, said: str) -> str | None:
+    def _hint(self, error: Any, said: str) -> str | None:
         hints = {
             "lock": "another process has it open for writing: end that one, or search a copy",
             "different configuration": "this process has it open for writing: close that "

@@ -15,9 +15,7 @@ import numpy as np
 from semrecall.errors import (
     InputError,
     MismatchError,
-    SemrecallError,
     SemrecallWarning,
-    SystemFault,
 )
 from semrecall.space import space as space_of
 from semrecall.systems.base import Counters, Knob, Stage
@@ -123,9 +121,8 @@ class LancedbSystem(CollectionSystem):
     def _failures(self) -> tuple[type[BaseException], ...]:
         return (ValueError, RuntimeError, OSError, TimeoutError)
 
-    def _blame(self, error: Any, said: str, doing: str) -> tuple[type[SemrecallError], str | None]:
-        wrong = isinstance(error, ValueError) and doing == "a search"
-        return (InputError if wrong else SystemFault), None
+    def _asked_wrongly(self, error: Any, said: str, doing: str) -> bool:
+        return isinstance(error, ValueError) and doing == "a search"
 
     # -- what there is --------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from semrecall.errors import InputError, SemrecallError, SystemFault
+from semrecall.errors import InputError
 from semrecall.registry import import_extra
 from semrecall.systems.base import Counters, Knob, Stage
 from semrecall.systems.collection import (
@@ -245,19 +245,18 @@ class MilvusSystem(CollectionSystem):
         grpc = self._import("grpc")
         return (grpc.RpcError, grpc.FutureTimeoutError)
 
-    def _blame(self, error: Any, said: str, doing: str) -> tuple[type[SemrecallError], str | None]:
-        if getattr(error, "code", None) in (6, 1100) or "cannot parse expression" in said:
-            return InputError, None
+    def _asked_wrongly(self, error: Any, said: str, doing: str) -> bool:
+        return getattr(error, "code", None) in (6, 1100) or "cannot parse expression" in said
+
+    def _hint(self, error: Any, said: str) -> str | None:
         if self.address is None and "Open local milvus failed" in said:
-            return SystemFault, (
-                "is the database open in another process? Milvus Lite lets in one at a time"
-            )
+            return "is the database open in another process? Milvus Lite lets in one at a time"
         if "auth" in said.lower() or "permission" in said.lower():
-            return SystemFault, f"the token is read from {self.key} in the environment"
+            return f"the token is read from {self.key} in the environment"
         if "not loaded" in said:
-            return SystemFault, "load the collection, or say load=true in the spec"
+            return "load the collection, or say load=true in the spec"
         silent = isinstance(error, self._lost()) or re.search("onnect|RPC|etry", said)
-        return SystemFault, self._unreachable if silent else None
+        return self._unreachable if silent else None
 
     def _wait(self, doing: str, work: Any, *given: Any) -> None:
         """Milvus waits for ever for an index that fails on it."""

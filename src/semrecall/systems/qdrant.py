@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from semrecall.errors import InputError, SemrecallError, SemrecallWarning, SystemFault
+from semrecall.errors import InputError, SemrecallWarning, SystemFault
 from semrecall.systems.base import Counters, Knob
 from semrecall.systems.collection import (
     Asked,
@@ -137,17 +137,16 @@ class QdrantSystem(CollectionSystem):
     def _failures(self) -> tuple[type[BaseException], ...]:
         return () if self._session is None else self._engine.failures
 
-    def _blame(self, error: Any, said: str, doing: str) -> tuple[type[SemrecallError], str | None]:
+    def _asked_wrongly(self, error: Any, said: str, doing: str) -> bool:
+        return getattr(error, "status_code", None) in (400, 422)
+
+    def _hint(self, error: Any, said: str) -> str | None:
         status = getattr(error, "status_code", None)
-        if status in (400, 422):
-            return InputError, None
         if status in (401, 403):
-            return SystemFault, self._key_hint
+            return self._key_hint
         if "WAL" in said or "lock" in said.lower():
-            hint = "is the folder open in another process? Qdrant Edge lets in one at a time"
-            return SystemFault, hint
-        lost = status is None and self.address is not None
-        return SystemFault, self._unreachable if lost else None
+            return "is the folder open in another process? Qdrant Edge lets in one at a time"
+        return self._unreachable if status is None and self.address is not None else None
 
     # -- what there is --------------------------------------------------------------------
 

@@ -159,10 +159,10 @@ class SqliteVecSystem(TableFileSystem):
         connection.enable_load_extension(False)
         return connection
 
-    def _errors(self) -> tuple[type[Exception], ...]:
+    def _failures(self) -> tuple[type[BaseException], ...]:
         return (self._library.Error, OverflowError, TypeError)
 
-    def _hint(self, error: Exception, said: str) -> str | None:
+    def _hint(self, error: Any, said: str) -> str | None:
         apsw = self._library
         if isinstance(error, apsw.BusyError):
             return "another process is writing to the file: try again when it is done"

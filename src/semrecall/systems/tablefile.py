@@ -33,14 +33,6 @@ class TableFileSystem(TableSystem):
     def _connect(self, file: str, *, writing: bool) -> Any:
         """A connection to a file, ":memory:" included."""
 
-    @abstractmethod
-    def _errors(self) -> tuple[type[Exception], ...]:
-        """What the database raises."""
-
-    @abstractmethod
-    def _hint(self, error: Exception, said: str) -> str | None:
-        """What to do about an error."""
-
     @property
     def named(self) -> str:
         """The table in a file, which is "docs" where the spec names none."""
@@ -99,7 +91,7 @@ class TableFileSystem(TableSystem):
     def _opened(self, file: str, *, writing: bool) -> Any:
         try:
             return self._connect(file, writing=writing)
-        except self._errors() as error:
+        except self._failures() as error:
             said, hint = _first(error), self._hint(error, _first(error))
             if file != ":memory:" and not Path(file).exists():
                 folder = Path(file).parent
@@ -121,7 +113,7 @@ class TableFileSystem(TableSystem):
                 self._connection = self._opened(str(self._file), writing=False)
             try:
                 yield self._connection
-            except self._errors() as error:
+            except self._failures() as error:
                 said = _first(error)
                 if condition.text:
                     raise InputError(f"the filter {condition.text!r}: {said}") from error
@@ -135,5 +127,5 @@ class TableFileSystem(TableSystem):
             return list(connection.execute(statement, given).fetchall())
 
 
-def _first(error: Exception) -> str:
+def _first(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
