@@ -161,11 +161,10 @@ class DuckdbSystem(TableFileSystem):
     def _rows(self, condition: Condition) -> str:
         """The rows that a filter lets through, as a table of id and vector."""
         table = self._held()
-        id_column = quoted(table.id) if table.integer_ids else f"{quoted(table.id)}::VARCHAR"
         where = f" AND ({condition.text})" if condition.text else ""
         column = quoted(table.vector)
         return (
-            f"SELECT {id_column} AS id, {column}::{self._kind} AS vector FROM {quoted(table.name)} "
+            f"SELECT {self._key} AS id, {column}::{self._kind} AS vector FROM {quoted(table.name)} "
             f"WHERE {column} IS NOT NULL{where}"
         )
 

@@ -48,7 +48,7 @@ class _Question(Asked):
     """
 
     local: Mapping[str, str]
-    factor: float | None
+    factor: float
     indexed: bool
 
     def only(self, rows: list[int]) -> _Question:
@@ -310,7 +310,8 @@ class PgvectorSystem(TableSystem):
 
     def _question(self, asked: Asked) -> _Question:
         turned = dict(asked.wanted or {})
-        factor = turned.pop("k_factor", None)
+        usual = {knob.name: knob.default for knob in self.knobs}
+        factor = turned.pop("k_factor", usual.get("k_factor") or 1)
         indexed = self._index is not None and asked.wanted is not None
         local = self._local(turned) if indexed else _SCAN
         conditions = [condition_of(given) for given in asked.filters]
@@ -341,7 +342,7 @@ class PgvectorSystem(TableSystem):
             f"FROM {_plain(relation.name)}"
         )
         index = self._index if asked.indexed else None
-        candidates = math.ceil(asked.k * (asked.factor or self._factor))
+        candidates = math.ceil(asked.k * asked.factor)
         for vector, condition in zip(sent_vectors(asked.matrix), asked.filters, strict=True):
             values = condition.parameters
             # Without values of its own, a % in the condition is just that.
@@ -353,11 +354,6 @@ class PgvectorSystem(TableSystem):
                 continue
             inner = f"{rows} ORDER BY {index.order(table.dimension)} LIMIT {candidates}"
             yield f"SELECT * FROM ({inner}) AS candidates {ranked}", [vector, *values, vector]
-
-    @property
-    def _factor(self) -> float:
-        """Candidates per result when nobody says how many."""
-        return next((knob.default or 1 for knob in self.knobs if knob.name == "k_factor"), 1)
 
     def _local(self, wanted: Mapping[str, Any]) -> dict[str, str]:
         """Search knobs as settings of PostgreSQL."""
@@ -447,12 +443,6 @@ class PgvectorSystem(TableSystem):
             )
 
     # -- given out ----------------------------------------------------------------------------
-
-    @property
-    def _key(self) -> str:
-        """The column of ids as it is read."""
-        table = self._held()
-        return quoted(table.id) if table.integer_ids else f"{quoted(table.id)}::text"
 
     def _pages(self, *, vectors: bool) -> Iterator[tuple[list[Any], NDArray[Any]]]:
         """In the order in which they lie, to the bit as they are stored; half floats too."""

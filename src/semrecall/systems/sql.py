@@ -81,6 +81,12 @@ class TableSystem(DatabaseSystem):
     def _place(self) -> str:
         return self.url or "the database"
 
+    @property
+    def _key(self) -> str:
+        """The column of ids as it is read: integers, and all others as text."""
+        table = self._held()
+        return quoted(table.id) if table.integer_ids else f"CAST({quoted(table.id)} AS TEXT)"
+
 
 def condition_of(given: Any) -> Condition:
     """The condition that a filter is.

@@ -209,13 +209,6 @@ class SqliteVecSystem(TableFileSystem):
         table = self._held()
         return None if any(asked.filters) else scanned(asked, table.rows, 4 * table.dimension)
 
-    @property
-    def _key(self) -> str:
-        """The column of ids as it is read."""
-        table = self._held()
-        key = quoted(table.id)
-        return key if table.integer_ids else f"CAST({key} AS TEXT)"
-
     def _pages(self, *, vectors: bool) -> Iterator[tuple[list[Any], NDArray[np.float32]]]:
         table = self._held()
         column = quoted(table.vector)
