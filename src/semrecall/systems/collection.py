@@ -228,6 +228,10 @@ class DatabaseSystem(System):
         """What the database raises."""
         return ()
 
+    def _happened(self, error: Any, said: str, doing: str) -> str:
+        """What an error means, after where it was."""
+        return f"failed at {doing}: {said}"
+
     def _asked_wrongly(self, error: Any, said: str, doing: str) -> bool:
         """Whether an error is about what was asked, and not the database's fault."""
         return False
@@ -245,7 +249,7 @@ class DatabaseSystem(System):
             raise
         except self._failures() as error:
             said = plain_error(error, os.environ.get(getattr(self, "key", "")))
-            text = f"{self._place} failed at {doing}: {said}"
+            text = f"{self._place} {self._happened(error, said, doing)}"
             if self._asked_wrongly(error, said, doing):
                 raise InputError(text) from error
             raise SystemFault(text, hint=self._hint(error, said)) from error
@@ -298,10 +302,6 @@ class DatabaseSystem(System):
                 self._known = self._look(self.collection)
         return self._known
 
-    def _there(self) -> Sequence[str]:
-        with self._talking(f"a look at its {self.noun}s"):
-            return self._names()
-
     def _held(self) -> Collection:
         facts = self._facts()
         if facts is not None:
@@ -311,7 +311,8 @@ class DatabaseSystem(System):
                 f"the system {self._title!r} names no {self.noun}",
                 hint=f"name one with {self.noun}=NAME, or call build(base, space) first",
             )
-        there = self._there()
+        with self._talking(f"a look at its {self.noun}s"):
+            there = self._names()
         near = did_you_mean(self.collection, there) or "there is none"
         raise InputError(
             f"there is no {self.noun} {self.collection!r} in {self._place}",
@@ -393,11 +394,15 @@ class DatabaseSystem(System):
         self._finish(recipe)
 
     def _exists(self) -> bool:
-        return self.named in self._there()
+        return self.named in self._names()
 
     def _refuse_existing(self) -> None:
         """InputError before a build over a collection that is there."""
-        if self.named and not self.replace and self._exists():
+        if not self.named or self.replace:
+            return
+        with self._talking(f"a look at its {self.noun}s"):
+            exists = self._exists()
+        if exists:
             raise InputError(
                 f"the {self.noun} {self.named!r} exists in {self._place}; it is left as it is",
                 hint=f"search it without giving a base; or build another {self.noun}, or say "
@@ -449,7 +454,9 @@ class DatabaseSystem(System):
     ) -> Counters | None:
         """What such a search costs, by what the database reports; None where it does not."""
         wanted = self.turned("search", settings)
-        return self._counted(self._asked(queries, k, filters, wanted))
+        asked = self._asked(queries, k, filters, wanted)
+        with self._talking("a search"):
+            return self._counted(asked)
 
     def _results(
         self,

@@ -290,10 +290,9 @@ class LancedbSystem(CollectionSystem):
         """Vectors compared, as `analyze_plan` tells them: to three digits from 1,000 on."""
         facts = self._held()
         full, counts = 4.0 * facts.dimension, np.zeros((len(asked.matrix), 3))
-        with self._talking("a search"):
-            query = self._query(asked)
-            for given, row in by_filter(asked.filters, 1):
-                counts[row] = _told(query(asked.matrix[row], given).analyze_plan())
+        query = self._query(asked)
+        for given, row in by_filter(asked.filters, 1):
+            counts[row] = _told(query(asked.matrix[row], given).analyze_plan())
         stages = {}
         if facts.index != "NONE":
             stages["coarse"] = Stage(counts[:, 0], full)

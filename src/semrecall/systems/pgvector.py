@@ -18,7 +18,14 @@ from semrecall.registry import positive
 from semrecall.systems.base import Counters, Knob
 from semrecall.systems.collection import Asked, Collection, Found, Recipe, one_of, own_name
 from semrecall.systems.connection import quietly
-from semrecall.systems.pgvector_index import BUILD_KNOBS, Index, Relation, chosen_index, spaceless
+from semrecall.systems.pgvector_index import (
+    BUILD_KNOBS,
+    METRICS,
+    Index,
+    Relation,
+    chosen_index,
+    spaceless,
+)
 from semrecall.systems.postgres import Plan, Postgres, read_vectors, sent_vectors
 from semrecall.systems.sql import Condition, TableSystem, condition_of, quoted
 
@@ -84,7 +91,7 @@ class PgvectorSystem(TableSystem):
     }
 
     engine = title = "pgvector"
-    metrics: ClassVar = {"<#>": "negated-ip", "<=>": "cosine-distance", "<->": "l2"}
+    metrics = METRICS
     #: What is done at the latest when the system goes.
     _end: Callable[[], Any]
     _index: Index | None = None

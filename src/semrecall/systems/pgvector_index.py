@@ -13,18 +13,21 @@ from semrecall.space import space as space_of
 from semrecall.systems.base import Knob
 from semrecall.systems.collection import only_one
 from semrecall.systems.sql import quoted
+from semrecall.systems.units import UNITS
 
 __all__ = [
     "BUILD_KNOBS",
-    "OPERATORS",
+    "METRICS",
     "Index",
     "Relation",
     "chosen_index",
     "spaceless",
 ]
 
-#: Space -> operator; <#> is the negated inner product, <=> one minus the cosine.
-OPERATORS = {"ip": "<#>", "cosine": "<=>", "l2": "<->"}
+#: Operator -> the unit of what it tells.
+METRICS = {"<#>": "negated-ip", "<=>": "cosine-distance", "<->": "l2"}
+#: Space -> operator.
+OPERATORS = {UNITS[unit].space.name: operator for operator, unit in METRICS.items()}
 #: Settings of iterative scans; the last one of HNSW only.
 _MODES = ("off", "relaxed_order", "strict_order")
 

@@ -317,14 +317,13 @@ class QdrantSystem(CollectionSystem):
     def _counted(self, asked: Asked) -> Counters | None:
         """Bytes read as the server reports them (hardware_reporting); None where it does not."""
         facts, bytes_read = self._held(), np.zeros(len(asked.matrix))
-        with self._talking("a search"):
-            for given, (row,) in by_filter(asked.filters, 1):
-                more = {**self._given(asked.wanted), "filter": given}
-                query = asked.matrix[row]
-                told = self._engine.bytes_read(facts.name, facts.vector, query, asked.k, more)
-                if told is None:
-                    return None
-                bytes_read[row] = told
+        more = self._given(asked.wanted)
+        for given, (row,) in by_filter(asked.filters, 1):
+            query, one = asked.matrix[row], {**more, "filter": given}
+            told = self._engine.bytes_read(facts.name, facts.vector, query, asked.k, one)
+            if told is None:
+                return None
+            bytes_read[row] = told
         return Counters({}, reported_bytes=bytes_read)
 
     def _pages(self, *, vectors: bool) -> Iterator[tuple[list[str | int], NDArray[np.float32]]]:

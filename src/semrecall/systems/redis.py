@@ -22,7 +22,7 @@ from semrecall.systems.collection import (
     built_with,
     one_of,
 )
-from semrecall.systems.connection import Session, plain_error
+from semrecall.systems.connection import Session
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["RedisSystem"]
 
 _ROWS = 1000
-#: The quantisations of VADD -> what VINFO calls them.
-_QUANTS = {"noquant": "f32", "q8": "int8", "bin": "bin"}
+#: The quantisations of VADD.
+_QUANTS = ("noquant", "q8", "bin")
 _KNOBS = (
     Knob("m", "build", 4, 512, 16, "links of each vector", "log"),
     Knob("ef_construction", "build", 1, 1_000_000, 200, "candidates when building", "log"),
@@ -75,7 +75,7 @@ class RedisSystem(CollectionSystem):
         **options: Any,
     ) -> None:
         super().__init__(url, **options)
-        self.quant = one_of(quant, list(_QUANTS), "quant")
+        self.quant = one_of(quant, _QUANTS, "quant")
         try:
             self.db = int(db)
         except ValueError:
@@ -103,20 +103,20 @@ class RedisSystem(CollectionSystem):
         return _KNOBS
 
     def _names(self) -> Sequence[str]:
-        found = self._do(lambda c: list(c.scan_iter(count=_ROWS, _type="vectorset")))
+        found = self._client.scan_iter(count=_ROWS, _type="vectorset")
         return sorted(name.decode("utf-8", "replace") for name in found)
 
     def _exists(self) -> bool:
         # A key of another type stands in the way, too.
-        return bool(self._do(lambda c: c.exists(self.named)))
+        return bool(self._client.exists(self.named))
 
     def _look(self, name: str) -> Collection | None:
-        kind = self._do(lambda c: c.type(name)).decode()
+        kind = self._client.type(name).decode()
         if kind == "none":
             return None
         if kind != "vectorset":
             raise InputError(f"the key {name!r} in {self._place} is a {kind}, not a vector set")
-        told = self._do(lambda c: c.execute_command("VINFO", name))
+        told = self._client.execute_command("VINFO", name)
         pairs = told.items() if isinstance(told, dict) else zip(told[::2], told[1::2], strict=True)
         info = {_text(word): _text(value) for word, value in pairs}
         quant = str(info.get("quant-type", "?"))
@@ -125,7 +125,7 @@ class RedisSystem(CollectionSystem):
             index="HNSW", scores=quant == "f32",
             details={
                 "quant": quant, "m": int(info.get("hnsw-m", 0)),
-                "server": str(self._do(lambda c: c.info("server"))["redis_version"]),
+                "server": str(self._client.info("server")["redis_version"]),
             },
         )  # fmt: skip
 
@@ -189,7 +189,7 @@ class RedisSystem(CollectionSystem):
             )
             for row, given in zip(asked.matrix, asked.filters, strict=True)
         )
-        if not all(replies) and not self._do(lambda c: c.exists(key)):
+        if not all(replies) and not self._client.exists(key):
             # Redis finds nothing in what is not there.
             raise SystemFault(
                 f"the key {key!r} is gone from {self._place}",
@@ -212,7 +212,7 @@ class RedisSystem(CollectionSystem):
     def _pages(self, *, vectors: bool) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
         # VRANDMEMBER with a count gives distinct elements: all of them.
         key, rows = self.collection, self._held().rows
-        found = self._do(lambda c: c.execute_command("VRANDMEMBER", key, rows))
+        found = self._client.execute_command("VRANDMEMBER", key, rows)
         names = sorted(_text(name) for name in found)
         for start in range(0, len(names), _ROWS):
             part = names[start : start + _ROWS]
@@ -225,43 +225,37 @@ class RedisSystem(CollectionSystem):
 
     def _each(self, commands: Iterable[Sequence[Any]]) -> list[Any]:
         """The replies to commands that are sent at once; the first refusal is raised as said."""
+        with self._client.pipeline(transaction=False) as line:
+            for command in commands:
+                line.execute_command(*command)
+            replies = line.execute(raise_on_error=False)
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        return list(replies)
 
-        def ask(client: Any) -> list[Any]:
-            with client.pipeline(transaction=False) as line:
-                for command in commands:
-                    line.execute_command(*command)
-                replies = line.execute(raise_on_error=False)
-            for reply in replies:
-                if isinstance(reply, Exception):
-                    raise reply
-            return list(replies)
+    def _failures(self) -> tuple[type[BaseException], ...]:
+        return (self._library.exceptions.RedisError,)
 
-        found: list[Any] = self._do(ask)
-        return found
-
-    def _do(self, work: Any) -> Any:
-        """What the work with the client returns; faults of the server in its own words."""
+    def _happened(self, error: Any, said: str, doing: str) -> str:
         errors = self._library.exceptions
-        try:
-            return work(self._client)
-        except errors.RedisError as error:
-            said, hint = plain_error(error, os.environ.get(self.key)), None
-            if isinstance(error, errors.AuthenticationError):
-                text = f"refused the password: {said}"
-                hint = "set REDIS_PASSWORD, and REDIS_USERNAME where users have names"
-            elif isinstance(error, errors.TimeoutError):
-                text = f"did not answer within {self.timeout:g} s"
-                hint = "timeout=SECONDS waits longer"
-            elif isinstance(error, errors.ConnectionError):
-                text = f"cannot be reached: {said}"
-                hint = "is the server running, and is this its address?"
-            else:
-                text = f"refused: {said}"
-                if "unknown command" in said:
-                    hint = "vector sets need Redis 8; this server is older, or has none"
-                elif "NOAUTH" in said:
-                    hint = "set REDIS_PASSWORD"
-            raise SystemFault(f"{self._place} {text}", hint=hint) from error
+        if isinstance(error, errors.AuthenticationError):
+            return f"refused the password: {said}"
+        if isinstance(error, errors.TimeoutError):
+            return f"did not answer within {self.timeout:g} s"
+        lost = isinstance(error, errors.ConnectionError)
+        return f"cannot be reached: {said}" if lost else f"refused: {said}"
+
+    def _hint(self, error: Any, said: str) -> str | None:
+        errors = self._library.exceptions
+        if isinstance(error, errors.AuthenticationError) or "NOAUTH" in said:
+            return "set REDIS_PASSWORD, and REDIS_USERNAME where users have names"
+        if isinstance(error, errors.TimeoutError):
+            return "timeout=SECONDS waits longer"
+        if isinstance(error, errors.ConnectionError):
+            return "is the server running, and is this its address?"
+        older = "vector sets need Redis 8; this server is older, or has none"
+        return older if "unknown command" in said else None
 
 
 def _filter(given: Any) -> list[str]:
