@@ -129,6 +129,20 @@ def test_a_filter_for_each_query(world: World) -> None:
                  query_columns={"lang": world.own})  # fmt: skip
 
 
+def test_filters_by_id_in_another_order_than_the_queries(world: World) -> None:
+    """As many filters as queries, none of them twice."""
+    each = {at: f"price < {60 + at}" for at in range(12)}
+    backwards = dict(reversed(each.items()))
+    documents = [world.base[at : at + 1] for at in range(400)]
+    asked = [query[None] for query in world.queries]
+    for base, queries, space in ((world.base, world.queries, "ip"), (documents, asked, "maxsim")):
+        told = {"columns": {"price": world.price}}
+        run = sr.truth(base, queries, 6, space, filter=backwards, **told)
+        assert_same(run, sr.truth(base, queries, 6, space, filter=list(each.values()), **told))
+        for query, ids in enumerate(run.ids):
+            assert (world.price[np.array(ids)] < 60 + query).all()
+
+
 def test_other_spaces_and_engines(world: World) -> None:
     mask = world.lang == "th"
     named = Vectors.of(world.base, ids=world.names)

@@ -120,7 +120,8 @@ class Filter:
             first, last = start // 8, -(-stop // 8)
             packed = np.stack([rows.bits[first:last] for rows in sets])
             mask = np.unpackbits(packed, axis=1)[:, start - 8 * first : stop - 8 * first]
-            return mask.view(bool) if len(sets) == len(queries) else mask.view(bool)[place]
+            in_order = np.array_equal(place, np.arange(len(sets)))
+            return mask.view(bool) if in_order else mask.view(bool)[place]
         return self._laid_out(queries, lambda rows: rows.mask(start, stop), stop - start)
 
     def mask_of_rows(
