@@ -200,6 +200,22 @@ def test_nan_is_named() -> None:
     assert run.ids[0].tolist() == [0, 2]
 
 
+def test_nan_is_counted_without_queries_too() -> None:
+    base = [np.ones((2, 3)), np.full((1, 3), np.nan)]
+    nobody = MultiVectors.of(np.empty((0, 3)), offsets=[0])
+    with pytest.warns(SemrecallWarning, match="1 base row left out, with NaN or infinity: 1"):
+        assert search_documents(base, nobody, 1).identity["left_out_rows"] == 1
+
+
+def test_the_same_vectors_cut_elsewhere_are_other_documents() -> None:
+    matrix = np.arange(24, dtype=np.float32).reshape(8, 3)
+    one = MultiVectors.of(matrix, offsets=[0, 2, 4, 8])
+    two = MultiVectors.of(matrix, offsets=[0, 3, 4, 8])
+    assert one.fingerprint != two.fingerprint
+    known, other = (search_documents(one, some, 1).identity["queries"] for some in (one, two))
+    assert known["digest"] != other["digest"]
+
+
 def test_queries_without_neighbours() -> None:
     queries = [np.ones((1, 3)), [], np.zeros((2, 3)), np.full((1, 3), np.inf)]
     with pytest.warns(SemrecallWarning, match="without neighbours"):

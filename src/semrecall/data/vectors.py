@@ -278,7 +278,7 @@ def _sample_points(stop: int) -> NDArray[np.int64]:
 
 def _row_bytes(row: NDArray[Any]) -> bytes:
     if row.dtype == object:  # documents of several vectors, one matrix each
-        return b"".join(_row_bytes(document) for document in row)
+        return b"".join(b"%d " % len(document) + _row_bytes(document) for document in row)
     return row.astype(row.dtype.newbyteorder("<")).tobytes()
 
 

@@ -188,7 +188,10 @@ def _version() -> str:
 def queries_digest(queries: Vectors | MultiVectors) -> str:
     """A hash of all query vectors, in order."""
     matrix = queries.require_matrix() if isinstance(queries, Vectors) else queries.matrix
-    return hashlib.sha256(np.ascontiguousarray(matrix).data).hexdigest()[:32]
+    digest = hashlib.sha256(np.ascontiguousarray(matrix).data)
+    if isinstance(queries, MultiVectors):
+        digest.update(queries.offsets.astype("<i8").tobytes())
+    return digest.hexdigest()[:32]
 
 
 def _warn(answer: Answer, reasons: list[str], k: int) -> None:

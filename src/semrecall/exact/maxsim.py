@@ -37,7 +37,16 @@ from semrecall.text import plural
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["NO_VECTOR", "check_documents", "maxsim_pair_scores", "search_documents"]
+__all__ = [
+    "NO_VECTOR",
+    "DocumentSearch",
+    "check_documents",
+    "document_reasons",
+    "maxsim_pair_scores",
+    "search_documents",
+    "tell_empty",
+    "unsound_documents",
+]
 
 NO_VECTOR = "query without a vector"
 
@@ -69,9 +78,8 @@ def search_documents(
         raise InputError(f"k is {k!r}; expected a whole number of at least 1")
     check_documents(documents, asked)
     filtered = Filter.of(allowed, documents, asked)
-    reasons = _reasons(asked)
+    reasons = document_reasons(asked)
     usable = np.flatnonzero([not reason for reason in reasons])
-    empty = np.flatnonzero(documents.lengths == 0)
     samples = [Sample(*documents.part(0, 0).sample(0))]
     left_out = [np.empty(0, dtype=np.int64)]
     with Scan(
@@ -79,7 +87,7 @@ def search_documents(
         allowed=filtered, query_numbers=usable, memory=memory, threads=threads,
         progress=progress, length=len(documents),
     ) as scan:  # fmt: skip
-        search = _Search(scan, asked.take(usable))
+        search = DocumentSearch(scan, asked.take(usable))
         scan.row_ids = documents.given_ids
         rows = max(1, scan.memory // 4 // (16 * documents.dimension))
         most = max(1, min(_SCORES, scan.memory // 64) // max(1, len(usable)))
@@ -93,14 +101,7 @@ def search_documents(
             offsets, found, scores, None, cut, 0.0, np.concatenate(left_out),
             np.empty(0, dtype=np.int64), Sample.joined(samples), scan.seconds,
         )  # fmt: skip
-    if len(empty):
-        some = ", ".join(str(documents.ids[row]) for row in empty[:5].tolist())
-        more = ", ..." if len(empty) > 5 else ""
-        warnings.warn(
-            f"{plural(len(empty), 'document')} without a vector left out: {some}{more}",
-            SemrecallWarning,
-            stacklevel=3,
-        )
+    tell_empty(documents)
     return as_run(
         answer, space=MAXSIM, k=int(k), base=documents, rows=len(documents), queries=asked,
         reasons=reasons, allowed=filtered,
@@ -117,7 +118,26 @@ def check_documents(base: MultiVectors, queries: MultiVectors) -> None:
         )
 
 
-def _reasons(queries: MultiVectors) -> list[str]:
+def tell_empty(documents: MultiVectors) -> None:
+    """Warn of documents without a vector: they are never neighbours."""
+    empty = np.flatnonzero(documents.lengths == 0)
+    if len(empty):
+        some = ", ".join(str(documents.ids[row]) for row in empty[:5].tolist())
+        more = ", ..." if len(empty) > 5 else ""
+        warnings.warn(
+            f"{plural(len(empty), 'document')} without a vector left out: {some}{more}",
+            SemrecallWarning,
+            stacklevel=4,
+        )
+
+
+def unsound_documents(block: MultiVectors) -> NDArray[np.int64]:
+    """Numbers of the documents with NaN or infinity, ascending."""
+    rows = np.flatnonzero(~np.isfinite(block.matrix).all(axis=1))
+    return np.unique(np.searchsorted(block.offsets, rows, side="right") - 1)
+
+
+def document_reasons(queries: MultiVectors) -> list[str]:
     """Why each query can have no neighbours; "" where it can."""
     reasons = []
     for number in range(len(queries)):
@@ -232,7 +252,7 @@ class _Numbers:
         return np.asarray(maxima.max(axis=0)[:, None])
 
 
-class _Search:
+class DocumentSearch:
     """The vectors of all queries against one block of documents after another."""
 
     def __init__(self, scan: Scan, queries: MultiVectors) -> None:
@@ -243,15 +263,9 @@ class _Search:
 
     def over(self, start: int, block: MultiVectors) -> NDArray[np.int64]:
         """Merge the block with the best so far; numbers of its documents with NaN or infinity."""
-        filled = np.flatnonzero(block.lengths > 0)
-        bad = np.empty(0, dtype=np.int64)
+        bad = unsound_documents(block)
+        filled = np.setdiff1d(np.flatnonzero(block.lengths > 0), bad, assume_unique=True)
         if len(filled) == 0 or len(self.queries) == 0:
-            return bad
-        finite = np.isfinite(block.matrix).all(axis=1)
-        if not finite.all():
-            sound = np.logical_and.reduceat(finite, block.offsets[filled])
-            bad, filled = filled[~sound], filled[sound]
-        if len(filled) == 0:
             return bad
         used = block if len(filled) == len(block) else block.take(filled)
         with self.scan.timed("screening"):
