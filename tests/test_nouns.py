@@ -299,6 +299,14 @@ def test_a_score_that_is_no_number_is_named() -> None:
         Run.from_dict({"q": {"a": 1.0, "b": "x"}})
 
 
+def test_some_queries_keep_what_is_known_of_their_filters() -> None:
+    known = {"filter": {"fingerprint": "f", "filters": 2, "allowed_rows": [5, 7, 9]}}
+    run = Run.from_arrays([[1], [2], [3]]).replace(identity=known)
+    assert run.select([2, 0]).identity["filter"] == {"filters": 2, "allowed_rows": [9, 5]}
+    assert run.select([0, 1, 2]).identity == known
+    assert run.replace(identity={"filter": None}).select([1]).identity == {"filter": None}
+
+
 @pytest.mark.parametrize("which", [[], (), np.empty(0), slice(0, 0), [False] * 3])
 def test_nothing_is_selected_by_nothing(which: Any) -> None:
     run = Run.from_dict({q: {"x": 1.0} for q in "abc"}).select(which)

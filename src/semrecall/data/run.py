@@ -333,6 +333,7 @@ class Run:
             offsets=offsets,
             flat_scores=None if self.flat_scores is None else self.flat_scores[entries],
             reasons=tuple(self.reasons[i] for i in chosen) if self.reasons else (),
+            identity=_of_some(self.identity, chosen, len(self)),
         )
 
     def keep(self, entries: NDArray[np.bool_]) -> Run:
@@ -600,6 +601,21 @@ def _scores_of(results: Mapping[Any, Mapping[Any, Any]], count: int) -> NDArray[
                         "expected a number"
                     ) from None
         raise
+
+
+def _of_some(
+    identity: Mapping[str, Any], chosen: NDArray[np.int64], count: int
+) -> Mapping[str, Any]:
+    """The identity of some of the queries: what it says of each query's filter goes with them."""
+    known = identity.get("filter")
+    if not isinstance(known, Mapping) or np.array_equal(chosen, np.arange(count)):
+        return identity
+    # The hash is that of all filters, in the order of all queries.
+    filter_ = {name: value for name, value in known.items() if name != "fingerprint"}
+    rows = filter_.get("allowed_rows")
+    if isinstance(rows, list) and len(rows) == count:
+        filter_["allowed_rows"] = [rows[at] for at in chosen.tolist()]
+    return {**identity, "filter": filter_}
 
 
 def _space(name: str | Space) -> Space:
