@@ -1,11 +1,17 @@
 """Truth brought up to date: how long it takes, beside making it anew.
 
     python benchmarks/bench_update.py [--queries 1000] [-k 100] [--data copies] [--rounds 3]
+    python benchmarks/bench_update.py --what filtered|bits|documents [--queries 1000] [-k 100]
 
 Data sets are those of bench_truth.py. Of a share of the rows a third is deleted, a third changes,
 and as many come; "deleted" only deletes. Spare: neighbours kept beyond k. What changed is known
 from row hashes, from the old base, or on the user's word. Every result must have the bits of a new
 truth. Seconds of wall-clock time, medians; "anew" counts queries that searched the whole base.
+
+--what: 1% of the rows are touched (mixed), and the time is given as a share of that of a new truth.
+"filtered": the columns of another 1% change as well, which changes what filters allow; filters are
+predicates that queries share, or one for each query. "bits": 200,000 x 1,024, hamming. "documents":
+100,000 of 4 to 20 vectors of 64 dimensions, queries of 16.
 """
 
 from __future__ import annotations
@@ -24,6 +30,7 @@ from bench_truth import data
 
 import semrecall as sr
 from semrecall.data import Run, Vectors
+from semrecall.data.multivectors import MultiVectors
 
 
 def changed(base: Any, share: float, kind: str) -> tuple[Vectors, list[int]]:
@@ -65,14 +72,127 @@ def same(run: Run, fresh: Run) -> bool:
     )
 
 
+def shares(
+    name: str, old: Run, kept: Path, new: Callable[[], Run], **evidence: dict[str, Any]
+) -> None:
+    """Print what updates take, by evidence, as shares of the time of a new truth."""
+    whole = new()
+    anew = median(new, 3)
+    print(f"{name:>40} {anew:8.2f}", end="")
+    bare = old.replace(identity={n: v for n, v in old.identity.items() if n != "row_hashes"})
+    for way, told in {"hashes": {"rows": kept}, **evidence}.items():
+        notes: list[str] = []
+
+        def update(told: dict[str, Any] = told, notes: list[str] = notes, way: str = way) -> Run:
+            return new(update=old if way == "hashes" else bare, notes=notes, **told)  # type: ignore[call-arg]
+
+        assert same(update(), whole)
+        assert update().identity == whole.identity
+        searched = notes[0].split("; ")[1].split(" of ")[0]
+        print(f"  {way} {median(update, 3) / anew:5.2f} ({searched})", end="", flush=True)
+    print()
+
+
+def filtered(n_queries: int, k: int, name: str, kept: Path) -> None:
+    base, queries = data(n_queries, name)
+    rng = np.random.default_rng(2)
+    whole = Vectors.of(base, ids=np.arange(len(base)))
+    now, _ = changed(base, 0.01, "mixed")
+    for filters, share in ((20, 0.1), (20, 0.5), (n_queries, 0.01), (n_queries, 0.1)):
+        bound = int(share * 1000)
+        each = [
+            f"price >= {at} and price < {at + bound}"
+            for at in rng.integers(0, 1000 - bound, filters)
+        ]
+        each = [each[at % filters] for at in range(n_queries)]
+        price = rng.integers(0, 1000, len(base) + len(now))
+        before = {"id": np.arange(len(base)), "price": price[: len(base)]}
+        later = price[now.ids.array()].copy()
+        some = rng.permutation(len(later))[: len(later) // 100]
+        later[some] = rng.integers(0, 1000, len(some))
+        columns = {"id": now.ids.array(), "price": later}
+        for spare in (0, max(20, k // 5)):
+            old = sr.truth(
+                whole, queries, k, "ip", spare=spare, filter=each, columns=before, keep_rows=kept
+            )
+
+            def new(
+                each: list[str] = each, columns: Any = columns, spare: int = spare, **more: Any
+            ) -> Run:
+                return sr.truth(
+                    now, queries, k, "ip", spare=spare, filter=each, columns=columns, **more
+                )
+
+            shares(
+                f"{filters:,} filters of {share:.0%}, spare {spare}",
+                old,
+                kept,
+                new,
+                was={"was": whole, "was_columns": before},
+            )
+
+
+def bits(n_queries: int, k: int, name: str, kept: Path) -> None:
+    rng = np.random.default_rng(0)
+    base = rng.integers(0, 256, (200_000, 128)).astype(np.uint8)
+    queries = rng.integers(0, 256, (n_queries, 128)).astype(np.uint8)
+    rows = rng.permutation(len(base))[:2000]
+    later = base.copy()
+    later[rows] = rng.integers(0, 256, (2000, 128))
+    names = np.arange(len(base))
+    gone = rows[:700]
+    whole = Vectors.of(base, ids=names)
+    now = Vectors.of(np.delete(later, gone, axis=0), ids=np.delete(names, gone))
+    for spare in (0, max(20, k // 5)):
+        old = sr.truth(whole, queries, k, "hamming", spare=spare, keep_rows=kept)
+        shares(
+            f"hamming, spare {spare}",
+            old,
+            kept,
+            lambda spare=spare, **more: sr.truth(now, queries, k, "hamming", spare=spare, **more),
+            was={"was": whole},
+            word={"changed": rows[700:]},
+        )
+
+
+def documents(n_queries: int, k: int, name: str, kept: Path) -> None:
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(4, 21, 100_000)
+    cuts = np.concatenate([[0], np.cumsum(lengths)])
+    matrix = rng.standard_normal((cuts[-1], 64), dtype=np.float32)
+    whole = MultiVectors.of(matrix, offsets=cuts, ids=np.arange(len(lengths)))
+    queries = MultiVectors.of(rng.standard_normal((n_queries, 16, 64), dtype=np.float32))
+    touched = rng.permutation(len(lengths))[:1000]
+    later = matrix.copy()
+    later[whole.rows_of(touched)] *= np.float32(1.01)
+    stay = np.delete(np.arange(len(lengths)), touched[:330])
+    now = MultiVectors.of(later, offsets=cuts, ids=np.arange(len(lengths))).take(stay)
+    for spare in (0, max(20, k // 5)):
+        old = sr.truth(whole, queries, k, "maxsim", spare=spare, keep_rows=kept)
+        shares(
+            f"maxsim, spare {spare}",
+            old,
+            kept,
+            lambda spare=spare, **more: sr.truth(now, queries, k, "maxsim", spare=spare, **more),
+            was={"was": whole},
+            word={"changed": touched[330:]},
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--what", choices=["vectors", *OTHERS], default="vectors")
     parser.add_argument("--queries", type=int, default=1000)
     parser.add_argument("-k", type=int, default=100)
     parser.add_argument("--data", default="copies")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    if options.what != "vectors":
+        with tempfile.TemporaryDirectory() as folder:
+            kept = Path(folder) / "rows.parquet"
+            OTHERS[options.what](options.queries, options.k, options.data, kept)
+        return
     base, queries = data(options.queries, options.data)
     k, whole = options.k, Vectors.of(base, ids=np.arange(len(base)))
     print(f"{len(base):,} x {base.shape[1]}, {len(queries):,} queries, k = {k}, inner product")
@@ -113,6 +233,8 @@ def main() -> None:
                         flush=True,
                     )
 
+
+OTHERS = {"filtered": filtered, "bits": bits, "documents": documents}
 
 if __name__ == "__main__":
     main()

@@ -65,6 +65,23 @@ def test_each_byte_is_read_once(server: RangeServer, folder: Path, suffix: str) 
         assert size - HEADER_BYTES <= server.bytes_given[name] <= size + HEADER_BYTES
 
 
+def test_a_filtered_truth_of_urls_is_updated(server: RangeServer, folder: Path) -> None:
+    urls = [f"{server.url}/part-{i}.npy" for i in range(3)]
+    masks = RNG.random((20, len(BASE))) < 0.3
+    old = sr.truth(urls[:2], QUERIES, 10, "l2", filter=masks[:, :26_667])
+    notes: list[str] = []
+    found = sr.truth(urls, QUERIES, 10, "l2", filter=masks, update=old, was=urls[:2], notes=notes)
+    anew = sr.truth(urls, QUERIES, 10, "l2", filter=masks)
+    assert bits(found) == bits(anew)
+    assert found.identity == anew.identity
+    # Rows that nobody may find are not scored.
+    scored = int(masks[:, 26_667:].any(axis=0).sum())
+    assert notes == [
+        f"{scored:,} rows scored (13,333 inserted, 0 changed, 0 deleted); 0 of 20 queries searched "
+        "anew"
+    ]
+
+
 def test_parquet_is_read_by_columns_and_row_groups(tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq

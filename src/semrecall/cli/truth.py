@@ -79,7 +79,7 @@ def command(
     --filter says what queries may find; those that share a filter are searched together.
 
     After inserts, deletes and changes, --update repairs a truth: what comes out has the bits of a
-    new one. Rows are known by their ids.
+    new one. Rows are known by their ids. The filters of a filtered truth are given anew.
 
     \b
     Examples:
@@ -122,7 +122,7 @@ def command(
             f"k is {k:,}, but the base has {rows:,} rows",
             hint=f"ask for at most -k {rows}" if rows else None,
         )
-    more = update_given(given, output, base_dataset)
+    more = update_given(given, output, base_dataset, space)
     timings: dict[str, float] = {}
     start = time.perf_counter()
     with progress_bar("exact search", row_bytes) as progress:

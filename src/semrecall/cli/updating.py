@@ -24,8 +24,17 @@ _OPTIONS = (
         help="Ids of all new and changed rows, one a line, or .npy; in place of --was.",
     ),
     click.option(
+        "--was-filter", type=click.Path(), metavar="FILE|PREDICATE",
+        help="The filter of the old truth, over --was, where it was another than --filter.",
+    ),
+    click.option(
+        "--was-columns", type=click.Path(), multiple=True,
+        help="Columns of --was, like --base-columns; --was itself if it is parquet.",
+    ),
+    click.option(
         "--keep-rows", is_flag=True,
-        help="Keep row hashes beside -o, so that --update needs neither --was nor --changed.",
+        help="Keep row hashes, and what filters allow, beside -o, so that --update needs no other "
+        "--was, --changed or --was-filter.",
     ),
     click.option(
         "--spare", type=click.IntRange(min=0),
@@ -41,14 +50,15 @@ def update_options(command: Command) -> Command:
     return command
 
 
-def update_given(given: Mapping[str, Any], output: str | None, dataset: str | None) -> Any:
+def update_given(
+    given: Mapping[str, Any], output: str | None, dataset: str | None, space: str
+) -> Any:
     """What the options say, in the words of `truth`.
 
     Row hashes that were found beside the old truth are kept beside the new one, too.
     """
     from semrecall.errors import InputError
     from semrecall.truth.rows import beside
-    from semrecall.truth.verb import open_base
 
     update = given["update"]
     if update is not None and not Path(update).exists():
@@ -56,12 +66,40 @@ def update_given(given: Mapping[str, Any], output: str | None, dataset: str | No
     if given["keep_rows"] and output is None:
         raise InputError("--keep-rows keeps them beside -o", hint="give -o FILE")
     keeps = given["keep_rows"] or (update is not None and beside(update).exists())
-    was = given["was"]
+    was = _was(given, dataset, space)
     return {
         "update": update,
-        "was": None if was is None else open_base(was, dataset=dataset, ids=given["was_ids"]),
+        "was": was,
+        "was_filter": _was_filter(given, was),
+        "was_columns": list(given["was_columns"]) or None,
         "changed": given["changed"],
         "spare": given["spare"],
         "keep_rows": beside(output) if keeps and output is not None else None,
         "notes": [],
     }
+
+
+def _was(given: Mapping[str, Any], dataset: str | None, space: str) -> Any:
+    """The older base, opened."""
+    from semrecall.formats.multivectors import read_multivectors
+    from semrecall.truth.verb import open_base
+
+    if given["was"] is None:
+        return None
+    opened = read_multivectors if space == "maxsim" else open_base
+    return opened(given["was"], dataset=dataset, ids=given["was_ids"])
+
+
+def _was_filter(given: Mapping[str, Any], was: Any) -> Any:
+    """The older filter; packed bits are those of the older base."""
+    from semrecall.errors import InputError
+    from semrecall.formats import read_allowed
+    from semrecall.truth.filtering import names_file
+
+    said, bits = given["was_filter"], given["filter_bits"]
+    if said is None or bits is None or not names_file(said):
+        return said
+    if was is None:
+        raise InputError("packed bits of --was-filter are of the rows of --was; give it")
+    rows = len(was.vectors if hasattr(was, "vectors") else was)
+    return read_allowed(said, bits=bits, rows=rows)

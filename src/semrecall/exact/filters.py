@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from semrecall.data import Ids, Run, Vectors
+from semrecall.data import Ids, Run
 from semrecall.data.allowed import Allowed, RowSet
 from semrecall.data.ids import codes_in, unify
-from semrecall.data.multivectors import MultiVectors
 from semrecall.data.rows import row_numbers
 from semrecall.errors import MismatchError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Rows, or documents, with ids.
-Rows = Vectors | MultiVectors
-
 __all__ = ["Filter"]
+
+
+class Rows(Protocol):
+    """Vectors, documents, or what is left of them: so many, with ids."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    @property
+    def ids(self) -> Ids:
+        """Their ids."""
 
 
 class Filter:
@@ -43,14 +50,14 @@ class Filter:
 
     @classmethod
     def of(cls, allowed: Any, base: Rows, queries: Rows) -> Filter | None:
-        """A filter from a mask (n,) or (m, n), from allowed ids per query, or from `Allowed`.
+        """A filter from a mask (n,) or (m, n), allowed ids per query, `Allowed`, or as it is.
 
         Allowed ids come as a mapping {query id: ids}, a Run, or a sequence with one list a query.
         A query that a mapping does not name may find nothing. Raises MismatchError for a mask of
         another shape, for ids that are not in the base, and where rows or queries are not known.
         """
-        if allowed is None:
-            return None
+        if allowed is None or isinstance(allowed, Filter):
+            return allowed
         n, m = len(base), len(queries)
         if isinstance(allowed, Allowed):
             return _of_allowed(allowed, base, queries)
@@ -70,6 +77,10 @@ class Filter:
             found = Allowed.shared(_sets(allowed, base, queries))
         assert found.which is not None
         return cls(n, found.sets, found.which)
+
+    def of_queries(self, queries: NDArray[np.int64]) -> Filter:
+        """The filter of some of the queries (numbers), in the order given."""
+        return Filter(self.n, self.sets, self.which[queries], self.says)
 
     @property
     def fingerprint(self) -> str:

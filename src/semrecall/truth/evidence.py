@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from semrecall.data import Run, Vectors
 from semrecall.data.ids import codes_in, ids, unify
 from semrecall.data.matching import difference
+from semrecall.data.multivectors import MultiVectors
 from semrecall.data.vectors import identity_difference, identity_of
 from semrecall.errors import InputError, MismatchError
-from semrecall.exact.answer import Answer
+from semrecall.exact.answer import Answer, Sample
+from semrecall.exact.maxsim import unsound_documents
 from semrecall.exact.search import Scan
 from semrecall.space import Space, space
 from semrecall.truth.rows import Changes, Growing, RowHashes, places_before
+from semrecall.truth.scoring import Searched
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = [
     "check_evidence",
@@ -27,9 +33,10 @@ __all__ = [
 
 _BLOCK = 1 << 16
 _FEW = 2048  # rows that stay in cache while they are compared
+_NOTHING = np.empty(0, dtype=np.int64)
 
 
-def same_kind(old: Run, base: Vectors, queries: Vectors, geometry: str | Space) -> Space:
+def same_kind(old: Run, base: Searched, queries: Searched, geometry: str | Space) -> Space:
     """The space asked for; raises where a truth of other vectors or of another kind is given."""
     wanted = space(geometry)
     if not {"base", "queries", "k"} <= set(old.identity) or old.scores_by != "exact":
@@ -37,11 +44,7 @@ def same_kind(old: Run, base: Vectors, queries: Vectors, geometry: str | Space) 
             "the run to update does not know what it was made from",
             hint="only what semrecall truth wrote as .parquet can be updated",
         )
-    if old.identity.get("filter") is not None:
-        raise InputError(
-            "a filtered truth cannot be updated: what its filters allow may have changed, too",
-            hint="make it anew: rows that share a filter are searched together",
-        )
+    _check_complete(old, wanted)
     if old.space != wanted:
         raise MismatchError(f"the truth to update is in space {old.space}; {wanted} was asked for")
     for what, vectors in (("base", base), ("queries", queries)):
@@ -53,6 +56,28 @@ def same_kind(old: Run, base: Vectors, queries: Vectors, geometry: str | Space) 
                 hint="every score may be another: make the truth anew",
             )
     return wanted
+
+
+def _check_complete(old: Run, geometry: Space) -> None:
+    """Raise MismatchError where neighbours were taken out of a truth: the rest proves nothing."""
+    assert old.flat_scores is not None
+    known, filter_ = old.identity, old.identity.get("filter")
+    rows: Any = known["base"]["rows"] if filter_ is None else filter_["allowed_rows"]
+    if geometry.compares == "documents" or (isinstance(rows, list) and len(rows) != len(old)):
+        return  # how many documents have vectors is not remembered
+    scored = np.concatenate([[0], np.cumsum(~np.isnan(old.flat_scores))])
+    counts = scored[old.offsets[1:]] - scored[old.offsets[:-1]]
+    without = known.get("left_out_rows", 0) + known.get("zero_rows", 0)
+    lacking = counts < np.minimum(known["k"], np.asarray(rows) - without)
+    if old.reasons:
+        lacking &= np.array([not reason for reason in old.reasons])
+    if lacking.any():
+        at = int(np.argmax(lacking))
+        raise MismatchError(
+            f"the truth to update lacks neighbours: query {old.queries[at]!r} has {counts[at]:,} "
+            f"with a score, of {known['k']:,}",
+            hint="were some taken out? update the truth as it was made",
+        )
 
 
 def check_evidence(was: Any, changed: Any, rows: Any) -> None:
@@ -72,19 +97,39 @@ def check_evidence(was: Any, changed: Any, rows: Any) -> None:
         )
 
 
-def looked_over(base: Vectors, geometry: Space, *, hashed: bool) -> tuple[Answer, RowHashes | None]:
+def looked_over(
+    base: Searched, geometry: Space, *, hashed: bool
+) -> tuple[Answer, RowHashes | None]:
     """What an answer says of the rows of a base beside neighbours, and their hashes."""
     growing = Growing() if hashed else None
-    with Scan(geometry, np.empty((0, base.dimension)), 1, threads=1) as scan:
-        for start, block in base.blocks(_BLOCK):
-            scan.over(start, block)
-            if growing is not None:
-                growing.add(block)
-            base.release()
-        return scan.answer(), None if growing is None else growing.finished(base.given_ids)
+    if isinstance(base, MultiVectors):
+        answer = _documents_looked_over(base, growing)
+    else:
+        with Scan(geometry, np.empty((0, base.dimension)), 1, threads=1) as scan:
+            for start, block in base.blocks(_BLOCK):
+                scan.over(start, block)
+                if growing is not None:
+                    growing.add(block)
+                base.release()
+            answer = scan.answer()
+    return answer, None if growing is None else growing.finished(base.given_ids)
 
 
-def hashes_of(was: Vectors, old: Run, geometry: Space) -> RowHashes:
+def _documents_looked_over(base: MultiVectors, growing: Growing | None) -> Answer:
+    samples, left_out = [Sample(*base.part(0, 0).sample(0))], [_NOTHING]
+    for start, documents in base.blocks(_BLOCK, _BLOCK):
+        samples.append(Sample(*documents.sample(start)))
+        left_out.append(start + unsound_documents(documents))
+        if growing is not None:
+            growing.add_documents(documents)
+        base.release()
+    return Answer(
+        np.zeros(1, dtype=np.int64), _NOTHING, np.empty(0), None, np.empty(0, dtype=bool), 0.0,
+        np.concatenate(left_out), _NOTHING, Sample.joined(samples),
+    )  # fmt: skip
+
+
+def hashes_of(was: Searched, old: Run, geometry: Space) -> RowHashes:
     """Row hashes of the base given as the old one; MismatchError where it is seen not to be it."""
     looked, hashes = looked_over(was, geometry, hashed=True)
     assert hashes is not None
@@ -93,7 +138,7 @@ def hashes_of(was: Vectors, old: Run, geometry: Space) -> RowHashes:
     return hashes
 
 
-def compared(was: Vectors, base: Vectors, old: Run) -> Changes:
+def compared(was: Searched, base: Searched, old: Run) -> Changes:
     """What changed since the older base `was`, a matrix: rows are compared byte by byte.
 
     Raises MismatchError where it is seen not to be the one that the truth was made from.
@@ -101,19 +146,45 @@ def compared(was: Vectors, base: Vectors, old: Run) -> Changes:
     _check(old, was, len(was), was.fingerprint)
     at = places_before(was.given_ids, base.given_ids, len(was), len(base))
     fresh = np.ones(len(base), dtype=bool)
-    words = np.dtype(f"u{base.dtype.itemsize}")
+    if isinstance(base, MultiVectors):
+        assert isinstance(was, MultiVectors)
+        _compare_documents(was, base, at, fresh)
+        return Changes.of(at, fresh, len(was))
+    assert isinstance(was, Vectors)
     for start, block in base.blocks(_FEW):
         mine = at[start : start + len(block)]
         known = np.flatnonzero(mine >= 0)
-        before = np.ascontiguousarray(was.take(mine[known])).view(words)
-        now = np.ascontiguousarray(block[known]).view(words)
+        before, now = _words(was.take(mine[known])), _words(block[known])
         fresh[start + known] = (before != now).any(axis=1)
         base.release()
         was.release()
     return Changes.of(at, fresh, len(was))
 
 
-def _check(old: Run, was: Vectors, rows: int, fingerprint: str) -> None:
+def _compare_documents(
+    was: MultiVectors, base: MultiVectors, at: NDArray[np.int64], fresh: NDArray[np.bool_]
+) -> None:
+    """Mark the documents as not fresh that have the same vectors as before."""
+    lengths = was.lengths
+    for start, documents in base.blocks(_BLOCK, _BLOCK):
+        mine = at[start : start + len(documents)]
+        known = np.flatnonzero(mine >= 0)
+        known = known[lengths[mine[known]] == documents.lengths[known]]
+        before = _words(was.matrix[was.rows_of(mine[known])])
+        now = _words(documents.matrix[documents.rows_of(known)])
+        owner = np.repeat(np.arange(len(known)), documents.lengths[known])
+        differ = np.bincount(owner[(before != now).any(axis=1)], minlength=len(known))
+        fresh[start + known] = differ > 0
+        base.release()
+        was.release()
+
+
+def _words(rows: NDArray[Any]) -> NDArray[Any]:
+    """The bytes of numbers as whole numbers: NaN is like itself, and 0 not like -0."""
+    return np.ascontiguousarray(rows).view(np.dtype(f"u{rows.dtype.itemsize}"))
+
+
+def _check(old: Run, was: Searched, rows: int, fingerprint: str) -> None:
     differs = identity_difference(old.identity["base"], identity_of(was, rows, fingerprint))
     if differs:
         raise MismatchError(
@@ -122,8 +193,8 @@ def _check(old: Run, was: Vectors, rows: int, fingerprint: str) -> None:
         )
 
 
-def named_changes(changed: Any, base: Vectors, old: Run) -> Changes:
-    """What the user says is new or changed."""
+def named_changes(changed: Any, base: Searched, old: Run) -> Changes:
+    """What the user says is new or changed. Where rows were is known where they go by number."""
     names = ids(changed, what="changed ids")
     rows, before = len(base), int(old.identity["base"]["rows"])
     at = codes_in(*unify(names, base.ids))
@@ -147,4 +218,7 @@ def named_changes(changed: Any, base: Vectors, old: Run) -> Changes:
         )
     fresh = np.zeros(rows, dtype=bool)
     fresh[inside] = True
-    return Changes(fresh, 0, 0, 0)
+    places = None
+    if base.given_ids is None:
+        places = places_before(None, None, before, rows)
+    return Changes(fresh, 0, 0, 0, places)

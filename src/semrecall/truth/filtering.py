@@ -14,7 +14,7 @@ from semrecall.formats.predicates import parameters_in, parse_predicate
 from semrecall.formats.selection import allowed_by, query_columns
 from semrecall.formats.shards import Shard
 
-__all__ = ["allowed_for", "names_file", "parquet_files"]
+__all__ = ["allowed_for", "are_predicates", "names_file", "parquet_files"]
 
 _FILE = re.compile(r"[^<>=]+\.(npy|jsonl|ndjson|json|parquet|pq|csv|tsv)(\.gz|\.zst)?")
 
@@ -49,6 +49,13 @@ def allowed_for(
     if own is not None and names and isinstance(given, Mapping):
         given = _in_order(given, queries.ids)
     return allowed_by(given, columns, query_columns=own)
+
+
+def are_predicates(given: Any) -> bool:
+    """Whether a filter is told by predicates, which may be asked of other columns, too."""
+    if isinstance(given, Path) or (isinstance(given, str) and names_file(given)):
+        return False
+    return _predicates(given) is not None
 
 
 def names_file(text: str) -> bool:

@@ -4,29 +4,37 @@ Of an old row of the truth everything is known down to its last score: no other 
 is as near. So the rows that are left of it and the new rows that are as near are all there is down
 to that score; where they are still k, the query needs no other row. Only the queries where they are
 fewer, or that are new themselves, search the whole base.
+
+With filters, "the base" is, query by query, what its filter allows: a row that it does no longer
+allow has gone, and one that it allows only now is new.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from semrecall.data import Ids, Run, Vectors
+from semrecall.data import Run, Vectors
+from semrecall.data.allowed import RowSet
+from semrecall.data.fitting import check_fitting
 from semrecall.data.ids import codes_in, unify
-from semrecall.errors import MismatchError, SemrecallWarning
-from semrecall.exact import query_reasons
+from semrecall.data.multivectors import MultiVectors
+from semrecall.errors import InputError, MismatchError, SemrecallWarning
 from semrecall.exact.answer import Answer, as_run, queries_digest
+from semrecall.exact.filters import Filter
+from semrecall.exact.maxsim import check_documents, tell_empty
 from semrecall.exact.merge import flattened
-from semrecall.exact.search import Scan
-from semrecall.exact.settle import EMPTY, Best, exact_pair_scores, merge, most_ties
+from semrecall.exact.settle import EMPTY, Best, merge, most_ties
 from semrecall.formats import read_run
 from semrecall.space import Space
 from semrecall.text import plural
+from semrecall.truth.before import Before, Listed, OldFilter, allowed_before
 from semrecall.truth.evidence import (
     check_evidence,
     compared,
@@ -36,6 +44,7 @@ from semrecall.truth.evidence import (
     same_kind,
 )
 from semrecall.truth.rows import Changes, RowHashes, beside
+from semrecall.truth.scoring import Searched, nearest_of, pair_scores, reasons_of, taken
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,9 +54,10 @@ __all__ = ["Update", "update_truth"]
 #: Results of a query that are scored again, to see whether its vector is the same.
 _CHECKED = 10
 _RAN_OUT = "whose stored neighbours ran out"
+_UNKNOWN_FILTER = "of which it is not known what their filter allowed before"
 
-#: Searches a base for some queries to a depth, over all rows.
-SearchAll = Callable[[Any, Vectors, int], Run]
+#: Searches the whole base for some queries to a depth, each with its filter.
+SearchAll = Callable[[Searched, int, "Filter | None"], Run]
 
 
 @dataclass(frozen=True)
@@ -55,9 +65,11 @@ class Update:
     """A truth brought up to date, and what that took.
 
     run: the truth, as one made anew. spare: how much deeper than k its rows are. inserted, changed,
-    deleted: rows of the base; None where it is not known. scored: rows that were scored for all
-    queries. redone: how many queries searched the whole base, by reason. by_score: queries that
-    were recognised by the scores of their results, not by a hash. hashes: of the rows of the base.
+    deleted: rows of the base; None where it is not known. scored: rows that were scored, for all
+    queries that may find them. allowed: those of them that are as before, but that some query was
+    not allowed to find. redone: how many queries searched the whole base, by reason. by_score:
+    queries that were recognised by the scores of their results, not by a hash. hashes: of the rows
+    of the base.
     """
 
     run: Run
@@ -66,6 +78,7 @@ class Update:
     changed: int | None
     deleted: int | None
     scored: int
+    allowed: int
     redone: dict[str, int]
     by_score: int
     hashes: RowHashes | None
@@ -75,6 +88,7 @@ class Update:
             ("inserted", self.inserted),
             ("changed", self.changed),
             ("deleted", self.deleted),
+            ("newly allowed", self.allowed or None),
         )
         known = [f"{count:,} {what}" for what, count in figures if count is not None]
         parts = [f"{plural(self.scored, 'row')} scored" + (f" ({', '.join(known)})" * bool(known))]
@@ -87,21 +101,27 @@ class Update:
             f"{redone:,} of {plural(len(self.run), 'query', 'queries')} searched anew"
             + f" ({why})" * bool(redone)
         )
+        if _UNKNOWN_FILTER in self.redone:
+            parts.append(
+                "--keep-rows, or --was with --was-filter or --was-columns, tells what filters "
+                "allowed"
+            )
         return "; ".join(parts)
 
 
 def update_truth(
     old: Run | Path | str,
-    base: Vectors,
-    queries: Vectors,
+    base: Searched,
+    queries: Searched,
     k: int,
     geometry: str | Space,
     *,
     search: SearchAll,
-    source: Any = None,
-    was: Vectors | None = None,
+    allowed: Filter | None = None,
+    was: Searched | None = None,
     changed: Any = None,
     rows: RowHashes | Path | str | None = None,
+    old_filter: OldFilter | None = None,
     spare: int | None = None,
     memory: int | None = None,
     threads: int | None = None,
@@ -112,7 +132,8 @@ def update_truth(
     was: the base it was made from;
     rows: row hashes of that base; those kept beside the file of `old` when all are None;
     changed: ids of all rows that are new or whose vectors changed, on your word.
-    search: searches the whole base (`source` where it is not None).
+    search: searches the whole base. allowed: what each query may find now. old_filter: what tells
+    what it was allowed to find, where no filter was kept with the row hashes.
 
     Raises InputError where nothing tells what changed, and MismatchError where what is given is
     not of the older truth, or is seen to be wrong.
@@ -122,9 +143,10 @@ def update_truth(
             rows = beside(old)
         old = read_run(old)
     space_ = same_kind(old, base, queries, geometry)
+    _check_given(base, queries, space_, old, allowed)
     check_evidence(was, changed, rows)
     hashes = RowHashes.read(rows) if isinstance(rows, str | Path) else rows
-    whole = was is not None and was.matrix is not None and "row_hashes" not in old.identity
+    whole = was is not None and _held(was) and "row_hashes" not in old.identity
     if was is not None and not whole:
         hashes = hashes_of(was, old, space_)
     if hashes is not None:
@@ -137,13 +159,20 @@ def update_truth(
         changes = compared(was, base, old)
     else:
         changes = named_changes(changed, base, old)
+    before = allowed_before(
+        old, queries, _rows_before(old, base, was, hashes), changes,
+        kept=None if hashes is None else hashes.filter, now=allowed,
+        given=old_filter or OldFilter(),
+    )  # fmt: skip
     # A base that is like the old one in all sampled rows is believed as far as scores agree.
     proven = hashes is not None and "row_hashes" in old.identity
     spare = int(old.identity.get("spare", 0)) if spare is None else spare
-    work = _Work(old, base, queries, k, k + spare, space_, changes, proven)
+    work = _Work(
+        old, base, queries, k, k + spare, space_, changes, proven, allowed=allowed, before=before
+    )
     work.recognise(None if hashes is None else hashes.queries)
     work.score(memory, threads)
-    work.search_anew(lambda asked, depth: search(base if source is None else source, asked, depth))
+    work.search_anew(search)
     run = work.finished(looked)
     word = changed is not None
     return Update(
@@ -152,11 +181,47 @@ def update_truth(
         None if word else changes.inserted,
         None if word else changes.changed,
         None if word else changes.deleted,
-        int(changes.fresh.sum()),
+        work.scored,
+        work.newly_allowed,
         work.redone,
         work.by_score,
         now,
     )
+
+
+def _check_given(
+    base: Searched, queries: Searched, geometry: Space, old: Run, allowed: Filter | None
+) -> None:
+    """Raise, and warn, as a search does; raise where a filtered truth comes without filters."""
+    if isinstance(base, MultiVectors):
+        assert isinstance(queries, MultiVectors)
+        check_documents(base, queries)
+        tell_empty(base)
+    else:
+        assert isinstance(queries, Vectors)
+        check_fitting(geometry, base, queries)
+    if allowed is None and old.identity.get("filter") is not None:
+        raise InputError(
+            "the truth to update is filtered, and no filter is given",
+            hint="give the filters anew, as they are now: --filter, --filter-column, filter=; a "
+            "truth without filters is made anew",
+        )
+
+
+def _held(vectors: Searched) -> bool:
+    return isinstance(vectors, MultiVectors) or vectors.matrix is not None
+
+
+def _rows_before(
+    old: Run, base: Searched, was: Searched | None, hashes: RowHashes | None
+) -> Listed | None:
+    """The rows of the older base; None where their ids are not known."""
+    rows = int(old.identity["base"]["rows"])
+    if was is not None:
+        return Listed(rows, was.given_ids)
+    if hashes is not None:
+        return Listed(rows, hashes.ids)
+    return Listed(rows, None) if base.given_ids is None else None
 
 
 # -- the repair -----------------------------------------------------------------------------------
@@ -171,24 +236,32 @@ class _Work:
     def __init__(
         self,
         old: Run,
-        base: Vectors,
-        queries: Vectors,
+        base: Searched,
+        queries: Searched,
         k: int,
         depth: int,
         geometry: Space,
         changes: Changes,
         proven: bool,
+        *,
+        allowed: Filter | None,
+        before: Before,
     ) -> None:
         self.old, self.base, self.queries, self.space = old, base, queries, geometry
         self.k, self.depth, self.proven = k, depth, proven
-        self.fresh = changes.fresh
-        self.reasons = query_reasons(queries.require_matrix(), geometry)
+        self.allowed, self.before = allowed, before
+        self.fresh, self._changes = changes.fresh, changes
+        self.reasons = reasons_of(queries, geometry)
         self.best: list[Best] = [EMPTY] * len(queries)
         self.redone: dict[str, int] = {}
-        self.by_score = 0
+        self.by_score = self.scored = self.newly_allowed = 0
         self._anew = np.zeros(len(queries), dtype=bool)
         self._at = codes_in(*unify(queries.ids, old.queries))
-        self._asked = np.array([not reason for reason in self.reasons], dtype=bool)
+        self._usable = np.array([not reason for reason in self.reasons], dtype=bool)
+        self._asked = self._usable
+        if allowed is not None:
+            # The others have no neighbours, whatever there is.
+            self._asked = self._usable & (allowed.allowed_rows > 0)
         self._left()
 
     def _left(self) -> None:
@@ -226,16 +299,24 @@ class _Work:
             same = np.zeros(len(now), dtype=bool)
             same[had_before] = known[self._at[had_before]] == now[had_before]
             self._redo((self._at >= 0) & ~same, "that changed")
+        self._redo((self._at >= 0) & ~self._filter_known(), _UNKNOWN_FILTER)
         if self.proven and bool((same | self._anew | ~self._asked).all()):
             return
         self._check_scores(same)
+
+    def _filter_known(self) -> NDArray[np.bool_]:
+        """Of which queries it is known what they were allowed to find."""
+        known = np.ones(len(self.queries), dtype=bool)
+        had_before = np.flatnonzero(self._at >= 0)
+        known[had_before] = self.before.known[self._at[had_before]]
+        return known
 
     def _surely_same(self) -> NDArray[np.bool_]:
         """The queries of the truth, where they stand first and in order, as they do in it."""
         same = np.zeros(len(self.queries), dtype=bool)
         count = len(self.old)
         if count <= len(same) and self.old.queries == self.queries.ids[:count]:
-            first = Vectors.of(self.queries.require_matrix()[:count])
+            first = taken(self.queries, np.arange(count))
             digest = self.old.identity["queries"].get("digest")
             same[:count] = count > 0 and digest == queries_digest(first)
         return same
@@ -250,9 +331,7 @@ class _Work:
         rows, back = np.unique(self._row[entry], return_inverse=True)
         stored = self.old.flat_scores
         assert stored is not None
-        scores = exact_pair_scores(
-            self.space, _gathered(self.base, rows), back, self.queries.require_matrix(), query
-        )
+        scores = pair_scores(self.space, self.base, rows[back], self.queries, query)
         equal = scores == stored[entry]
         matches = np.bincount(query[equal], minlength=len(self.queries))
         checked = np.bincount(query, minlength=len(self.queries))
@@ -289,25 +368,74 @@ class _Work:
     # -- scores --
 
     def score(self, memory: int | None, threads: int | None) -> None:
-        """Score the fresh rows for all queries but those that are searched anew, and merge."""
+        """Score the fresh rows for all queries but those that are searched anew, and merge.
+
+        With filters, the rows that a query was not allowed before are scored for it, too.
+        """
         asked = np.flatnonzero(self._asked & ~self._anew)
         found: list[Best] = [EMPTY] * len(asked)
-        if self.fresh.any() and len(asked):
-            matrix = self.queries.require_matrix()[asked]
-            with Scan(self.space, matrix, self.depth, memory=memory, threads=threads) as scan:
-                for start, rows, block in _fresh_blocks(self.base, self.fresh):
-                    # Rows are numbered one after another here.
-                    scan.over(start, block, _Numbered(self.base.given_ids, rows))
-                found = scan.answer().best
-        numbers = np.flatnonzero(self.fresh)
+        chosen, allowed = self.fresh, None
+        if self.allowed is not None and len(asked):
+            chosen, allowed = self._to_score(self.allowed, asked)
+            chosen_rows = np.flatnonzero(chosen)
+            self.newly_allowed = int((~self.fresh[chosen_rows]).sum())
+        self.scored = int(chosen.sum())
+        if chosen.any() and len(asked):
+            found = nearest_of(
+                self.space, self.base, chosen, taken(self.queries, asked), self.depth,
+                allowed=allowed, memory=memory, threads=threads,
+            )  # fmt: skip
         ran_out = np.zeros(len(self.queries), dtype=bool)
         for query, own in zip(asked.tolist(), found, strict=True):
-            best = self._merged(query, Best(numbers[own.rows], own.scores, own.cut))
+            best = self._merged(query, own)
             if best is None:
                 ran_out[query] = True
             else:
                 self.best[query] = best
         self._redo(ran_out, _RAN_OUT)
+
+    def _to_score(
+        self, allowed: Filter, asked: NDArray[np.int64]
+    ) -> tuple[NDArray[np.bool_], Filter]:
+        """The rows that are scored for any of the queries, and over them what for which."""
+        pairs = np.column_stack([self.before.which[self._at[asked]], allowed.which[asked]])
+        distinct, group = np.unique(pairs, axis=0, return_inverse=True)
+        fresh = np.flatnonzero(self.fresh)
+        chosen = np.zeros(len(self.fresh), dtype=bool)
+        parts = []
+        for then, now in distinct.tolist():
+            before, after = self.before.sets[then], allowed.sets[now]
+            assert before is not None
+            rows = np.concatenate([fresh[after.has(fresh)], self._newly_allowed(before, after)])
+            parts.append(rows)
+            chosen[rows] = True
+        number = np.cumsum(chosen) - 1
+        count = int(chosen.sum())
+        sets = tuple(RowSet.of_rows(count, number[rows]) for rows in parts)
+        return chosen, Filter(count, sets, group.reshape(-1))
+
+    def _newly_allowed(self, before: RowSet, after: RowSet) -> NDArray[np.int64]:
+        """The rows that are as before and allowed now, but were not."""
+        if before.count == before.n:
+            return np.empty(0, dtype=np.int64)
+        if after.rows is not None or before.count == 0:
+            rows = after.between(0, after.n)
+            rows = rows[~self.fresh[rows]]
+            places = self._changes.places
+            if before.count == 0 or places is None:
+                return rows
+            return rows[~before.has(places[rows])]
+        rows, places = self._same_rows
+        mask = after.mask(0, after.n)[rows]
+        mask &= ~before.mask(0, before.n)[places]
+        return rows[mask]
+
+    @cached_property
+    def _same_rows(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The rows that are as before, and where they were."""
+        rows = np.flatnonzero(~self.fresh)
+        assert self._changes.places is not None
+        return rows, self._changes.places[rows]
 
     def _merged(self, query: int, fresh: Best) -> Best | None:
         """Old neighbours and fresh ones; None where the nearest k are not certain."""
@@ -316,6 +444,8 @@ class _Work:
         stored = self.old.flat_scores
         assert stored is not None
         scores, rows = stored[entries][real], self._row[entries][real]
+        if self.allowed is not None:
+            rows = np.where((rows >= 0) & self.allowed.allows(query, rows), rows, -1)
         known = int(self.old.identity["k"])
         kept_rows = known + int(self.old.identity.get("spare", 0))
         own, own_scores, cut = fresh.rows, fresh.scores, fresh.cut
@@ -336,16 +466,16 @@ class _Work:
             most_ties(self.depth), self.base.given_ids,
         )  # fmt: skip
 
-    def search_anew(self, search: Callable[[Vectors, int], Run]) -> None:
+    def search_anew(self, search: SearchAll) -> None:
         """Search the whole base for the queries that need it."""
         which = np.flatnonzero(self._anew)
         if len(which) == 0:
             return
-        asked = Vectors.of(self.queries.take(which), ids=self.queries.ids[which])
+        allowed = None if self.allowed is None else self.allowed.of_queries(which)
         with warnings.catch_warnings():
             # What is odd about the base is said once, at the end.
             warnings.simplefilter("ignore", SemrecallWarning)
-            run = search(asked, self.depth)
+            run = search(taken(self.queries, which), self.depth, allowed)
         rows = codes_in(*unify(run.documents, self.base.ids))
         assert run.flat_scores is not None
         for at, query in enumerate(which.tolist()):
@@ -357,7 +487,7 @@ class _Work:
 
     def finished(self, looked: Answer) -> Run:
         """The truth."""
-        usable = np.flatnonzero(self._asked)
+        usable = np.flatnonzero(self._usable)
         offsets, rows, scores, cut = flattened([self.best[query] for query in usable])
         answer = Answer(
             offsets, rows, scores, None, cut, 0.0, looked.left_out, looked.zero, looked.sample
@@ -370,45 +500,5 @@ class _Work:
             rows=len(self.fresh),
             queries=self.queries,
             reasons=self.reasons,
-            allowed=None,
+            allowed=self.allowed,
         )
-
-
-class _Numbered:
-    """Ids of fresh rows by the number they have among the fresh ones."""
-
-    def __init__(self, known: Ids | None, rows: NDArray[np.int64]) -> None:
-        self._known, self._rows = known, rows
-
-    def __getitem__(self, rows: Any, /) -> Any:
-        return Ids(self._rows[rows]) if self._known is None else self._known[self._rows[rows]]
-
-
-def _fresh_blocks(
-    base: Vectors, fresh: NDArray[np.bool_]
-) -> Iterator[tuple[int, NDArray[np.int64], NDArray[Any]]]:
-    """(first number, rows of all fresh ones, block) of the fresh rows, in blocks of some size."""
-    rows, start = np.flatnonzero(fresh), 0
-    waiting: list[NDArray[Any]] = []
-    for low, block in base.blocks(1 << 16):
-        some = block[fresh[low : low + len(block)]]
-        if len(some):
-            waiting.append(some)
-        if sum(map(len, waiting)) >= 1 << 16:
-            whole = np.concatenate(waiting)
-            yield start, rows, whole
-            start, waiting = start + len(whole), []
-        base.release()
-    if waiting:
-        yield start, rows, np.concatenate(waiting)
-
-
-def _gathered(base: Vectors, rows: NDArray[np.int64]) -> NDArray[Any]:
-    """The vectors of some rows, ascending."""
-    if base.matrix is not None:
-        return base.take(rows)
-    parts = [np.empty((0, base.dimension), dtype=base.dtype)]
-    for low, block in base.blocks(1 << 16):
-        mine = rows[np.searchsorted(rows, low) : np.searchsorted(rows, low + len(block))]
-        parts.append(block[mine - low])
-    return np.concatenate(parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ import numpy as np
 
 from semrecall.data import Run, Vectors
 from semrecall.data.fitting import check_fitting
-from semrecall.errors import InputError
+from semrecall.data.multivectors import MultiVectors
+from semrecall.errors import InputError, SemrecallError
 from semrecall.exact import query_reasons, search
 from semrecall.exact.answer import as_run
 from semrecall.exact.filters import Filter
@@ -26,10 +27,12 @@ from semrecall.registry import did_you_mean
 from semrecall.space import Space
 from semrecall.space import space as space_named
 from semrecall.systems import base_vectors
+from semrecall.truth.before import Listed, OldFilter
 from semrecall.truth.checkpoint import Checkpoint
 from semrecall.truth.engines import ENGINES, by_processes, by_threads
-from semrecall.truth.filtering import allowed_for, parquet_files
+from semrecall.truth.filtering import allowed_for, are_predicates, parquet_files
 from semrecall.truth.rows import RowHashes
+from semrecall.truth.scoring import Searched
 from semrecall.truth.shards import Shards
 from semrecall.truth.update import update_truth
 from semrecall.truth.work import Job, Tally, id_order
@@ -97,6 +100,8 @@ def truth(
     was: Any = None,
     changed: Any = None,
     rows: RowHashes | Path | str | None = None,
+    was_filter: Any = None,
+    was_columns: Any = None,
     spare: int | None = None,
     keep_rows: Path | str | None = None,
     notes: list[str] | None = None,
@@ -113,7 +118,7 @@ def truth(
         where fewer neighbours exist.
     space: "ip", "cosine" or "l2"; "hamming" or "jaccard" of bits (uint8, eight a byte, or
         booleans); "maxsim" of documents of several vectors (MultiVectors, lists of matrices, or
-        files of them), searched by threads, without checkpoint or update.
+        files of them), searched by threads, without checkpoint.
     filter: what each query may find: a mask (n,) or (n_queries, n), allowed ids per query
         ({query id: ids} or one list a query), `Allowed`, the path of a file of masks or ids, or a
         predicate over columns of the base ('lang == "th" and price < 20'): one for all, a list of
@@ -139,11 +144,15 @@ def truth(
         out has the bits of a truth made anew. One of these tells what changed: was, the base it
         was made from; rows, the row hashes of that base (those kept beside the file by default);
         changed, the ids of all new and changed rows, on your word. A deleted row is one that the
-        base no longer has.
+        base no longer has. The filters of a filtered truth are given anew, as they are now.
+    was_filter: the filter of the older truth, over the rows of its base. was_columns: the columns
+        of that base, for predicates; those of `was` where it is parquet. Neither is needed with row
+        hashes, which remember filters, or where no row was deleted and filters allow the same
+        of the rows that were there before. Queries whose old filter is not known search anew.
     spare: how many neighbours more than k are kept, so that later deletions do not use them up;
         as in the older truth, or none.
-    keep_rows: a file for hashes of the rows of base and queries, which tell a later update what
-        changed.
+    keep_rows: a file for hashes of the rows of base and queries, and for what filters allow, which
+        tell a later update what changed.
     notes: gets a line of what an update did.
     device: where most of the arithmetic is done, for ip, cosine and l2: "cuda" (or "cuda:1"),
         "mps", or "auto", one of these where torch finds one; needs torch. "cpu" or None: the
@@ -153,65 +162,124 @@ def truth(
     data. Raises InputError for k < 1, MismatchError for vectors of different dimension, shards
     that do not fit each other, a checkpoint of another search, and what cannot be an update.
     """
-    if space_named(space).compares == "documents":
-        given = {
-            "engine": engine != "threads", "checkpoint": checkpoint, "update": update,
-            "was": was, "changed": changed, "rows": rows, "spare": spare, "keep_rows": keep_rows,
-            "device": device not in (None, "cpu", "auto"),
-        }  # fmt: skip
-        refused = [name for name, value in given.items() if value]
-        if refused:
-            raise InputError(
-                f"maxsim knows no {' or '.join(refused)}: documents of several vectors are "
-                "searched by the threads of one process, from the start"
-            )
-        documents, asked_documents = documents_of(base), documents_of(queries)
-        return search_documents(
-            documents, asked_documents, k,
-            allowed=allowed_for(filter, documents, asked_documents, columns, query_columns),
-            memory=memory, threads=threads, progress=progress,
-        )  # fmt: skip
-    opened, asked = open_base(base), open_queries(queries)
-    if columns is None and opened.shards is not None:
-        columns = parquet_files(opened.shards.files)
-    allowed = allowed_for(filter, opened.vectors, asked, columns, query_columns)
+    geometry = space_named(space)
+    shards = None
+    opened: Any
+    vectors: Searched
+    asked: Searched
+    if geometry.compares == "documents":
+        _refuse_for_documents(engine, checkpoint, device)
+        opened = vectors = documents_of(base)
+        asked = documents_of(queries)
+    else:
+        opened, asked = open_base(base), open_queries(queries)
+        vectors, shards = opened.vectors, opened.shards
+        columns = _columns_of(opened, columns)
+    filtered = Filter.of(
+        allowed_for(filter, vectors, asked, columns, query_columns), vectors, asked
+    )
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise InputError(f"k is {k!r}; expected a whole number of at least 1")
     if spare is not None and spare < 0:
         raise InputError(f"spare is {spare}; expected a whole number of at least 0")
 
-    def search_all(source: Any, some: Vectors, depth: int) -> Run:
+    def search_all(some: Searched, depth: int, allowed: Filter | None) -> Run:
+        if isinstance(some, MultiVectors):
+            return search_documents(
+                vectors, some, depth, allowed=allowed, memory=memory, threads=threads,
+                progress=progress,
+            )  # fmt: skip
         return _searched(
-            source, some, depth, space, allowed=allowed, memory=memory, threads=threads,
+            opened, some, depth, space, allowed=allowed, memory=memory, threads=threads,
             progress=progress, engine=engine, workers=workers, address=address,
             checkpoint=checkpoint, timings=timings, device=device,
         )  # fmt: skip
 
     if update is None:
-        if not (was is None and changed is None and rows is None):
-            raise InputError("was, changed and rows are for an update; give update=")
-        depth = int(k) + (spare or 0)
-        run = search_all(opened, asked, depth)
+        given = {
+            "was": was, "changed": changed, "rows": rows, "was_filter": was_filter,
+            "was_columns": was_columns,
+        }  # fmt: skip
+        if any(value is not None for value in given.values()):
+            raise InputError(f"{', '.join(given)} are for an update; give update=")
+        run = search_all(asked, int(k) + (spare or 0), filtered)
         hashes = None
     else:
-        if allowed is not None:
-            raise InputError("a filtered truth cannot be updated; leave update or filter out")
+        before: Searched | None = None
+        own_columns = None
+        if was is not None and geometry.compares == "documents":
+            before = documents_of(was)
+        elif was is not None:
+            opened_before = open_base(was)
+            before, own_columns = opened_before.vectors, _columns_of(opened_before, None)
+        old_filter = _old_filter(filter, was_filter, was_columns, own_columns, asked, query_columns)
         done = update_truth(
-            update, opened.vectors, asked, int(k), space, search=search_all, source=opened,
-            was=None if was is None else open_base(was).vectors,
-            changed=read_ids(changed) if isinstance(changed, str | Path) else changed,
-            rows=rows, spare=spare, memory=memory, threads=threads,
+            update, vectors, asked, int(k), geometry, search=search_all, allowed=filtered,
+            was=before, changed=read_ids(changed) if isinstance(changed, str | Path) else changed,
+            rows=rows, old_filter=old_filter, spare=spare, memory=memory, threads=threads,
         )  # fmt: skip
-        run, hashes, spare = _with_shards(done.run, opened.shards), done.hashes, done.spare
+        run, hashes, spare = _with_shards(done.run, shards), done.hashes, done.spare
         if notes is not None:
             notes.append(str(done))
     more: dict[str, Any] = {"k": int(k)} | ({"spare": spare} if spare else {})
     if keep_rows is not None:
-        hashes = replace(hashes or RowHashes.of(opened.vectors), queries=RowHashes.of(asked).hashes)
+        hashes = replace(
+            hashes or RowHashes.of(vectors), queries=RowHashes.of(asked).hashes, filter=filtered
+        )
         hashes.write(keep_rows)
         more["row_hashes"] = hashes.digest
         more["queries"] = {**run.identity["queries"], "hashes": hashes.queries_digest}
     return run.replace(k=int(k), identity={**run.identity, **more})
+
+
+def _refuse_for_documents(engine: str, checkpoint: Any, device: str | None) -> None:
+    given = {
+        "engine": engine != "threads", "checkpoint": checkpoint,
+        "device": device not in (None, "cpu", "auto"),
+    }  # fmt: skip
+    refused = [name for name, value in given.items() if value]
+    if refused:
+        raise InputError(
+            f"maxsim knows no {' or '.join(refused)}: documents of several vectors are "
+            "searched by the threads of one process, from the start"
+        )
+
+
+def _columns_of(base: Base, columns: Any) -> Any:
+    """The columns given, or those of a base of parquet files."""
+    if columns is None and base.shards is not None:
+        return parquet_files(base.shards.files)
+    return columns
+
+
+def _old_filter(
+    filter_: Any,
+    was_filter: Any,
+    was_columns: Any,
+    own_columns: Any,
+    queries: Searched,
+    query_columns: Any,
+) -> OldFilter:
+    """How the filter of an older truth is found. own_columns: those of its base, where it has."""
+    columns = own_columns if was_columns is None else was_columns
+
+    def told(rows: Listed, asked: Listed) -> Filter | None:
+        allowed = allowed_for(was_filter, rows, asked, columns, query_columns)
+        return Filter.of(allowed, rows, asked)
+
+    def guessed(rows: Listed) -> Filter | None:
+        try:
+            allowed = allowed_for(filter_, rows, queries, columns, query_columns)
+            return Filter.of(allowed, rows, queries)
+        except SemrecallError:
+            if was_columns is not None:
+                raise
+            return None  # the old base has not the columns that the filter looks at
+
+    guess: Callable[[Listed], Filter | None] | None = guessed
+    if columns is None or not are_predicates(filter_):
+        guess = None
+    return OldFilter(None if was_filter is None else told, guess)
 
 
 def _searched(
