@@ -42,7 +42,8 @@ def allowed_for(
             "a filter over columns needs the columns of the base",
             hint="give them: --base-columns FILE, columns=; a base of parquet files has its own",
         )
-    names = {name for one in each if one for name in parameters_in(parse_predicate(one))}
+    distinct = {repr(one): one for one in each if one}
+    names = {n for one in distinct.values() for n in parameters_in(parse_predicate(one))}
     if isinstance(own, str | Path):
         named = queries.given_ids is not None
         own = query_columns(own, sorted(names), queries.ids, named=named) if names else None

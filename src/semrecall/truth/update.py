@@ -30,7 +30,7 @@ from semrecall.exact.answer import Answer, as_run, queries_digest
 from semrecall.exact.filters import Filter
 from semrecall.exact.maxsim import check_documents, tell_empty
 from semrecall.exact.merge import flattened
-from semrecall.exact.settle import EMPTY, Best, merge, most_ties
+from semrecall.exact.settle import EMPTY, Best, merge_all, most_ties
 from semrecall.formats import read_run
 from semrecall.space import Space
 from semrecall.text import plural
@@ -53,6 +53,8 @@ __all__ = ["Update", "update_truth"]
 
 #: Results of a query that are scored again, to see whether its vector is the same.
 _CHECKED = 10
+#: Queries whose neighbours are merged together.
+_AT_ONCE = 512
 _RAN_OUT = "whose stored neighbours ran out"
 _UNKNOWN_FILTER = "of which it is not known what their filter allowed before"
 
@@ -271,6 +273,7 @@ class _Work:
         row = codes_in(*unify(self.old.documents, self.base.ids))
         row[row >= 0] = np.where(self.fresh[row[row >= 0]], -1, row[row >= 0])
         self._real = ~np.isnan(scores)
+        self._some_unreal = not self._real.all()
         # Numbers and texts do not sort alike.
         self._same_order = self.old.documents.are_integers == self.base.ids.are_integers
         self._row = np.where(self._real, row, -1)
@@ -385,12 +388,32 @@ class _Work:
                 self.space, self.base, chosen, taken(self.queries, asked), self.depth,
                 allowed=allowed, memory=memory, threads=threads,
             )  # fmt: skip
+        self._merge(asked, found)
+
+    def _merge(self, asked: NDArray[np.int64], found: list[Best]) -> None:
+        """Old neighbours and fresh ones; queries whose nearest k are not certain search anew."""
         ran_out = np.zeros(len(self.queries), dtype=bool)
-        for query, own in zip(asked.tolist(), found, strict=True):
-            best = self._merged(query, own)
-            if best is None:
-                ran_out[query] = True
-            else:
+        for low in range(0, len(asked), _AT_ONCE):
+            queries: list[int] = []
+            sides: list[tuple[Best, Best]] = []
+            for query, fresh in zip(
+                asked[low : low + _AT_ONCE].tolist(), found[low : low + _AT_ONCE], strict=True
+            ):
+                both = self._near(query, fresh)
+                if both is None:
+                    ran_out[query] = True
+                elif isinstance(both, Best):
+                    self.best[query] = both
+                else:
+                    queries.append(query)
+                    sides.append(both)
+            numbers = np.repeat(np.arange(len(sides)), [len(left.rows) for _, left in sides])
+            _, rows, scores, _ = flattened([left for _, left in sides])
+            merged = merge_all(
+                self.space, [own for own, _ in sides], numbers, rows, scores, self.depth,
+                most_ties(self.depth), self.base.given_ids,
+            )  # fmt: skip
+            for query, best in zip(queries, merged, strict=True):
                 self.best[query] = best
         self._redo(ran_out, _RAN_OUT)
 
@@ -437,34 +460,38 @@ class _Work:
         assert self._changes.places is not None
         return rows, self._changes.places[rows]
 
-    def _merged(self, query: int, fresh: Best) -> Best | None:
-        """Old neighbours and fresh ones; None where the nearest k are not certain."""
+    def _near(self, query: int, fresh: Best) -> Best | tuple[Best, Best] | None:
+        """The fresh and the old neighbours of a query down to its last score, to be merged.
+
+        One where nothing changed; None where the nearest k are not certain.
+        """
         entries = self._entries(query)
-        real = self._real[entries]
         stored = self.old.flat_scores
         assert stored is not None
-        scores, rows = stored[entries][real], self._row[entries][real]
+        scores, rows = stored[entries], self._row[entries]
+        if self._some_unreal:
+            real = self._real[entries]
+            scores, rows = scores[real], rows[real]
         if self.allowed is not None:
-            rows = np.where((rows >= 0) & self.allowed.allows(query, rows), rows, -1)
+            rows = np.where(self.allowed.allows(query, np.maximum(rows, 0)), rows, -1)
+        left = rows >= 0
+        remaining = int(np.count_nonzero(left))
         known = int(self.old.identity["k"])
         kept_rows = known + int(self.old.identity.get("spare", 0))
-        own, own_scores, cut = fresh.rows, fresh.scores, fresh.cut
         if len(scores) >= known:
             # Down to the last score everything is known, ties with it included.
-            near = self.space.sort_key(own_scores) <= self.space.sort_key(scores[-1:])
-            own, own_scores, cut = own[near], own_scores[near], cut and bool(near.all())
-            certain = int((rows >= 0).sum()) + len(own)
+            last = scores[-1]
+            higher = self.space.higher_is_nearer
+            near = fresh.scores >= last if higher else fresh.scores <= last
+            cut = fresh.cut and bool(near.all())
+            fresh = Best(fresh.rows[near], fresh.scores[near], cut)
             ties_cut = len(scores) >= kept_rows + most_ties(kept_rows)
-            touched = len(own) > 0 or bool((rows < 0).any()) or kept_rows != self.depth
-            if certain < self.k or (ties_cut and touched):
+            touched = len(fresh.rows) or remaining < len(rows) or kept_rows != self.depth
+            if remaining + len(fresh.rows) < self.k or (ties_cut and touched):
                 return None
             if not touched and self._same_order:
                 return Best(rows, scores, ties_cut)
-        left = rows >= 0
-        return merge(
-            self.space, Best(own, own_scores, cut), rows[left], scores[left], self.depth,
-            most_ties(self.depth), self.base.given_ids,
-        )  # fmt: skip
+        return fresh, Best(rows[left], scores[left])
 
     def search_anew(self, search: SearchAll) -> None:
         """Search the whole base for the queries that need it."""
