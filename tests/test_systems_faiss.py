@@ -540,6 +540,17 @@ def test_codes_come_with_the_ids_of_the_base() -> None:
     np.testing.assert_allclose(codes.require_matrix(), BASE, atol=0.05)
 
 
+@pytest.mark.parametrize("factory", ["Flat", "IDMap,Flat", "IVF8,Flat", "HNSW8", "SQ8,RFlat"])
+def test_vectors_that_are_held_whole_are_given_out(tmp_path: Path, factory: str) -> None:
+    system = open_system(f"faiss?factory={factory}").build(BASE[:300], "l2", np.arange(300) * 7)
+    system.save(tmp_path / "saved.faiss")
+    for held in (system.vectors(), open_system(str(tmp_path / "saved.faiss")).vectors()):
+        np.testing.assert_array_equal(held.ids.array(), np.arange(300) * 7)
+        np.testing.assert_array_equal(held.require_matrix(), BASE[:300])
+    with pytest.raises(InputError, match="holds quantised vectors"):
+        open_system("faiss?factory=IVF8,SQ8").build(BASE[:300], "l2").vectors()
+
+
 def test_opq_rotates_queries_as_it_rotates_codes(capfd: pytest.CaptureFixture[str]) -> None:
     base, queries = BASE[:300, :8].copy(), QUERIES[:, :8].copy()
     system = open_system("faiss?factory=OPQ2,IVF2,PQ2x4").build(base, "l2")
@@ -698,12 +709,16 @@ def test_space_dimension_and_ids_must_fit(faiss: Any, tmp_path: Path) -> None:
     with pytest.raises(MismatchError, match="compares by l2; found space cosine"):
         open_system(f"faiss?index={tmp_path / 'l2.faiss'}&space=cosine")
     saved = open_system(str(tmp_path / "l2.faiss"))
-    with pytest.raises(MismatchError, match="8 dimensions, the saved index 16"):
+    with pytest.raises(MismatchError, match="8 dimensions, the faiss index 16"):
         saved.build(BASE[:, :8], "l2")
     with pytest.raises(MismatchError, match="100 ids for the 2,000 rows"):
         saved.build(BASE[:100], "l2")
     with pytest.raises(InputError, match="no build knob 'seed'"):
         saved.build(BASE, "l2", seed=3)
+    with pytest.raises(MismatchError, match="compares by l2; found space ip"):
+        saved.build(BASE, "ip")
+    with pytest.raises(InputError, match="no vector that can be searched"):
+        open_system("faiss?factory=Flat").build(np.full((2, 3), np.nan), "l2")
     odd = faiss.IndexFlat(4, faiss.METRIC_L1)
     with pytest.raises(InputError, match="compares by its metric 2"):
         open_system("faiss", index=odd)

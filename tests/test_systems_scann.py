@@ -244,6 +244,22 @@ def test_a_saved_searcher_comes_back_from_where_it_was_moved(tmp_path: Path, kin
         open_system("scann", index=tmp_path / "moved", space="l2")
 
 
+def test_a_saved_searcher_without_some_rows_of_its_base_is_not_named_by_it(tmp_path: Path) -> None:
+    """Rows are positions: after one that was left out, every id would be that of the row before."""
+    base = BASE.copy()
+    base[3] = np.nan
+    with pytest.warns(SemrecallWarning, match="1 of 1,500 vectors"):
+        open_system("scann").build(base, "ip").save(tmp_path / "saved")
+    saved = open_system(f"scann?index={tmp_path / 'saved'}")
+    with pytest.raises(MismatchError, match="1,500 ids for the 1,499 rows"):
+        saved.build(base, "ip")
+    kept = np.delete(np.arange(1500), 3)
+    named = saved.build(base[kept], "ip", kept)
+    exact, _ = named.exact(base[4:9], 1)
+    best = exact_search(base[kept], base[4:9], 1, "ip")
+    assert exact.ravel().tolist() == [kept[int(row[0])] for row in best.ids]
+
+
 def test_a_searcher_with_ids_of_its_own_keeps_them() -> None:
     import scann
 

@@ -20,7 +20,7 @@ from semrecall.errors import InputError, MismatchError, SemrecallWarning
 from semrecall.exact import search as exact_search
 from semrecall.space import space as space_of
 from semrecall.systems import open_system
-from semrecall.systems.base import as_compared
+from semrecall.systems.base import as_compared, unit
 from semrecall.systems.loading import before_usearch
 from semrecall.testing import check_system
 
@@ -93,6 +93,7 @@ def test_string_ids_come_back_when_a_saved_index_meets_its_base(tmp_path: Path) 
         saved.build(BASE[:, :8].copy(), "ip")
     with pytest.raises(MismatchError, match="compares by ip; found space l2"):
         saved.build(BASE, "l2")
+    assert str(saved.build(Vectors.of(unit(BASE)), "cosine").space) == "cosine"
 
 
 def test_keys_beyond_signed_integers_are_their_digits() -> None:

@@ -1,4 +1,4 @@
-"""Making a faiss index: from a factory string and vectors, from a file, and back to a file."""
+"""Making a faiss index: from a factory string and vectors, and with ids of its own."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from semrecall.data import Vectors
 from semrecall.errors import InputError, SemrecallWarning
-from semrecall.formats import writing
 from semrecall.systems.base import Knob, as_compared, searchable, usable_blocks
-from semrecall.systems.faiss_index import faiss, id_map, layers
+from semrecall.systems.faiss_index import faiss, layers
+from semrecall.systems.inprocess import Rows
 from semrecall.systems.loading import refuse_after_usearch
 
 if TYPE_CHECKING:
@@ -26,12 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BUILD_KNOBS",
-    "Built",
     "build_index",
     "build_lines",
-    "read_index",
     "reason",
-    "write_index",
+    "with_ids",
 ]
 
 BUILD_KNOBS = (
@@ -47,29 +43,23 @@ _FEW = 39
 _TRAIN_ROWS = 65_536
 
 
-@dataclass(frozen=True)
-class Built:
-    """A new index, the row numbers of the base it holds, the rows of the base, and of training."""
-
-    index: Any
-    rows: NDArray[np.int64]
-    total: int
-    trained_on: int
-
-
-def build_index(factory: str, base: Vectors, space: Space, knobs: Mapping[str, Any]) -> Built:
-    """Train on a sample and add all searchable rows, a block at a time.
+def build_index(factory: str, rows: Rows, knobs: Mapping[str, Any]) -> tuple[Any, int]:
+    """Train on a sample and add all rows, a block at a time; and how many it was trained on.
 
     Raises InputError when faiss cannot read the factory string, or it does not fit the data.
     """
-    index = _empty(factory, base.dimension, space)
+    index = _empty(factory, rows.base.dimension, rows.space)
     if "efConstruction" in knobs:
         _set_construction(index, factory, knobs["efConstruction"])
     seed = int(knobs.get("seed", 1234))
-    with _threads(knobs.get("threads")):
-        trained_on = _train(index, factory, base, space, seed, knobs.get("train_rows"))
-        rows, total = _add(index, base, space)
-    return Built(index, rows, total, trained_on)
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(knobs.get("threads", before))
+    try:
+        trained_on = _train(index, factory, rows, seed, knobs.get("train_rows"))
+        _add(index, rows)
+    finally:
+        faiss.omp_set_num_threads(before)
+    return index, trained_on
 
 
 def build_lines(factory: str, dimension: int, space: Space, knobs: Mapping[str, Any]) -> str:
@@ -79,7 +69,7 @@ def build_lines(factory: str, dimension: int, space: Space, knobs: Mapping[str, 
     if "threads" in knobs:
         lines.insert(0, f"faiss.omp_set_num_threads({knobs['threads']})")
     if "efConstruction" in knobs:
-        name = "quantizer_efConstruction" if factory.startswith("IVF") else "efConstruction"
+        name = "quantizer_efConstruction" if "IVF" in factory else "efConstruction"
         lines.append(
             "faiss.ParameterSpace().set_index_parameter("
             f"index, {name!r}, {knobs['efConstruction']})"
@@ -94,37 +84,15 @@ def build_lines(factory: str, dimension: int, space: Space, knobs: Mapping[str, 
     return "\n".join([*lines, f"index.train({rows})", "index.add(vectors)"])
 
 
-def read_index(path: Path) -> Any:
-    """The index in a file; InputError when there is none."""
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; expected a saved faiss index")
-    try:
-        return faiss.read_index(str(path))
-    except RuntimeError as error:
-        raise InputError(
-            f"{path}: faiss cannot read this index: {reason(error)}",
-            hint="expected a file that faiss.write_index wrote, whole and not of binary vectors",
-        ) from error
-
-
-def write_index(index: Any, path: Path, own: NDArray[np.int64] | None = None) -> None:
-    """Write an index to a file; `own` (ntotal,) are the ids of its positions, if not these."""
-    outer = index
-    if own is not None:
-        inner = index.index if isinstance(index, faiss.IndexIDMap) else index
-        # Made by hand, as faiss itself puts an id map around an empty index only.
-        outer = faiss.IndexIDMap(faiss.IndexFlat(inner.d, inner.metric_type))
-        outer.own_fields, outer.index = False, inner
-        outer.ntotal, outer.is_trained = inner.ntotal, True
-        faiss.copy_array_to_vector(np.ascontiguousarray(own, dtype=np.int64), outer.id_map)
-    try:
-        with writing(path) as scratch:
-            faiss.write_index(outer, str(scratch))
-    except RuntimeError as error:
-        raise InputError(
-            f"{path}: faiss cannot write the index: {reason(error)}",
-            hint="is there room for it on the disk?",
-        ) from error
+def with_ids(index: Any, own: NDArray[np.int64]) -> Any:
+    """An id map of these ids (ntotal,) around an index, which it needs to stay alive."""
+    inner = index.index if isinstance(index, faiss.IndexIDMap) else index
+    # Made by hand, as faiss itself puts an id map around an empty index only.
+    outer = faiss.IndexIDMap(faiss.IndexFlat(inner.d, inner.metric_type))
+    outer.own_fields, outer.index = False, inner
+    outer.ntotal, outer.is_trained = inner.ntotal, True
+    faiss.copy_array_to_vector(np.ascontiguousarray(own, dtype=np.int64), outer.id_map)
+    return outer
 
 
 def reason(error: Exception) -> str:
@@ -148,20 +116,13 @@ def _empty(factory: str, dimension: int, space: Space) -> Any:
 
 
 def _set_construction(index: Any, factory: str, value: int) -> None:
-    graphs = list(_graphs(index))
-    if not graphs:
-        raise InputError(f"{factory!r} has no HNSW graph; efConstruction belongs to one")
-    for graph in graphs:
-        graph.efConstruction = value
-
-
-def _graphs(index: Any) -> Iterator[Any]:
-    """The HNSW graphs of an index, that of its coarse quantiser included."""
-    for layer in layers(index):
-        if isinstance(layer, faiss.IndexHNSW):
-            yield layer.hnsw
-        if isinstance(layer, faiss.IndexIVF):
-            yield from _graphs(layer.quantizer)
+    for name in ("efConstruction", "quantizer_efConstruction"):
+        try:
+            faiss.ParameterSpace().set_index_parameter(index, name, value)
+        except RuntimeError:
+            continue
+        return
+    raise InputError(f"{factory!r} has no HNSW graph; efConstruction belongs to one")
 
 
 def _clusterings(index: Any) -> Iterator[tuple[str, int, Any]]:
@@ -176,9 +137,7 @@ def _clusterings(index: Any) -> Iterator[tuple[str, int, Any]]:
                 yield "values of a code", 1 << quantizer.nbits, quantizer.cp
 
 
-def _train(
-    index: Any, factory: str, base: Vectors, space: Space, seed: int, wanted: int | None
-) -> int:
+def _train(index: Any, factory: str, rows: Rows, seed: int, wanted: int | None) -> int:
     """Train on a sample; returns how many vectors it had (0: nothing to train)."""
     if index.is_trained:
         return 0
@@ -187,7 +146,7 @@ def _train(
         parameters.seed = seed
         most = max(most, number * parameters.max_points_per_centroid)
         centres, what = max((centres, what), (number, name))
-    sample = _sample(base, space, wanted or most, seed)
+    sample = _sample(rows.base, rows.space, wanted or most, seed)
     try:
         with _quiet(index):
             index.train(sample)
@@ -253,11 +212,9 @@ def _sample(base: Vectors, space: Space, most: int, seed: int) -> NDArray[np.flo
     return np.concatenate([np.empty((0, base.dimension), dtype=np.float32), *parts])
 
 
-def _add(index: Any, base: Vectors, space: Space) -> tuple[NDArray[np.int64], int]:
-    """Add the searchable rows; returns their row numbers, and how many rows the base has."""
-    has_map, added, total = id_map(index) is not None, 0, 0
-    kept = [np.empty(0, dtype=np.int64)]
-    for stop, rows, block in usable_blocks(base, space):
+def _add(index: Any, rows: Rows) -> None:
+    has_map, added = any(isinstance(layer, faiss.IndexIDMap) for layer in layers(index)), 0
+    for _, block in rows.blocks():
         try:
             if has_map:
                 index.add_with_ids(block, np.arange(added, added + len(block)))
@@ -265,17 +222,4 @@ def _add(index: Any, base: Vectors, space: Space) -> tuple[NDArray[np.int64], in
                 index.add(block)
         except RuntimeError as error:
             raise InputError(f"faiss cannot add these vectors: {reason(error)}") from error
-        kept.append(rows)
-        added, total = added + len(block), stop
-    return np.concatenate(kept), total
-
-
-@contextmanager
-def _threads(wanted: int | None) -> Iterator[None]:
-    before = faiss.omp_get_max_threads()
-    if wanted is not None:
-        faiss.omp_set_num_threads(wanted)
-    try:
-        yield
-    finally:
-        faiss.omp_set_num_threads(before)
+        added += len(block)

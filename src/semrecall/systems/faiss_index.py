@@ -7,7 +7,7 @@ be any of these). Each function here walks the layers once.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,14 +21,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Dial",
-    "Kept",
+    "compared_last",
+    "decoded",
     "dials",
-    "id_map",
-    "kept",
+    "faiss",
+    "is_flat",
     "layers",
-    "list_ids",
     "memory_bytes",
     "name_of",
+    "own_ids",
     "stages",
     "transformed",
 ]
@@ -72,30 +73,28 @@ def name_of(index: Any) -> str:
     return "(".join(names) + ")" * (len(names) - 1)
 
 
-def id_map(index: Any) -> NDArray[np.int64] | None:
-    """The ids an id map gives to the positions, (ntotal,); None without an id map."""
+def own_ids(index: Any) -> NDArray[np.int64] | None:
+    """Ids that the index itself holds, (ntotal,): of an id map by position, of lists rising.
+
+    None where they are just positions.
+    """
     for layer in layers(index):
         if isinstance(layer, faiss.IndexIDMap):
             return np.asarray(faiss.vector_to_array(layer.id_map), dtype=np.int64)
-    return None
-
-
-def list_ids(index: Any) -> NDArray[np.int64] | None:
-    """The ids stored in the inverted lists, (ntotal,) rising; None without lists."""
-    for layer in layers(index):
         if isinstance(layer, faiss.IndexIVF):
-            return _ids_in_lists(layer.invlists, layer.nlist)
+            stored = _ids_in_lists(layer)
+            return None if np.array_equal(stored, np.arange(len(stored))) else stored
     return None
 
 
-def _ids_in_lists(lists: Any, nlist: int) -> NDArray[np.int64]:
-    sizes = [lists.list_size(number) for number in range(nlist)]
-    parts = [
-        faiss.rev_swig_ptr(lists.get_ids(number), size).copy()
-        for number, size in enumerate(sizes)
-        if size
-    ]
-    return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *parts]))
+def _ids_in_lists(ivf: Any) -> NDArray[np.int64]:
+    """The ids stored in inverted lists, (ntotal,), rising."""
+    parts = [np.empty(0, dtype=np.int64)]
+    for number in range(ivf.nlist):
+        size = ivf.invlists.list_size(number)
+        if size:
+            parts.append(faiss.rev_swig_ptr(ivf.invlists.get_ids(number), size).copy())
+    return np.sort(np.concatenate(parts))
 
 
 # -- knobs ------------------------------------------------------------------------------------
@@ -126,7 +125,10 @@ def dials(index: Any) -> list[Dial]:
         found += _dials_of(layer)
         quantizer = getattr(layer, "quantizer", None)
         for dial in dials(quantizer) if quantizer is not None else ():
-            found.append(_for_quantizer(dial))
+            name, about = f"quantizer_{dial.knob.name}", f"coarse quantiser: {dial.knob.about}"
+            found.append(
+                replace(dial, knob=replace(dial.knob, name=name, about=about, from_k=False))
+            )
     return found
 
 
@@ -165,15 +167,6 @@ def _dial(
     return Dial(knob, owner, attribute)
 
 
-def _for_quantizer(dial: Dial) -> Dial:
-    old = dial.knob
-    knob = Knob(
-        f"quantizer_{old.name}", "search", old.low, old.high, old.default,
-        f"coarse quantiser: {old.about}", old.scale, old.whole,
-    )  # fmt: skip
-    return Dial(knob, dial.owner, dial.attribute)
-
-
 # -- cost -------------------------------------------------------------------------------------
 
 
@@ -193,7 +186,10 @@ def stages(index: Any, queries: NDArray[np.float32], k: int) -> dict[str, Stage 
     if isinstance(index, faiss.IndexRefine):
         candidates = int(k * index.k_factor)
         below = stages(index.base_index, queries, candidates)
-        return {**below, "refine": _refine(index, queries, candidates)}
+        # Fewer are found where few were looked at, or a filter of codes is on.
+        _, found = index.base_index.search(queries, min(candidates, index.ntotal))
+        scored = (found >= 0).sum(axis=1).astype(np.float64)
+        return {**below, "refine": Stage(scored, _code_bytes(index.refine_index))}
     if isinstance(index, faiss.IndexIVF):
         return _list_stages(index, queries)
     if isinstance(index, faiss.IndexHNSW):
@@ -202,13 +198,6 @@ def stages(index: Any, queries: NDArray[np.float32], k: int) -> dict[str, Stage 
         every = np.full(len(queries), float(index.ntotal))
         return {"scan": Stage(every, index.code_size)}
     return {"search": None}
-
-
-def _refine(index: Any, queries: NDArray[np.float32], candidates: int) -> Stage:
-    """The candidates that are found: fewer where few were looked at, or a filter of codes is on."""
-    _, found = index.base_index.search(queries, min(candidates, index.ntotal))
-    scored = (found >= 0).sum(axis=1).astype(np.float64)
-    return Stage(scored, _vector_bytes(index.refine_index))
 
 
 def _list_stages(ivf: Any, queries: NDArray[np.float32]) -> dict[str, Stage | None]:
@@ -235,12 +224,11 @@ def _graph_stage(index: Any, queries: NDArray[np.float32], k: int) -> Stage:
         counts[row] = counter.ndis - before
     # The entry point is compared, too, but not counted. Nothing counted stays unknown.
     counts[counts > 0] += 1
-    return Stage(counts, _vector_bytes(index.storage))
+    return Stage(counts, _code_bytes(index.storage))
 
 
-def _vector_bytes(index: Any) -> int:
-    size: int = faiss.downcast_index(index).code_size
-    return size
+def _code_bytes(index: Any) -> int:
+    return int(faiss.downcast_index(index).code_size)
 
 
 def transformed(index: Any, queries: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -253,54 +241,35 @@ def transformed(index: Any, queries: NDArray[np.float32]) -> NDArray[np.float32]
 def memory_bytes(index: Any) -> int | None:
     """Bytes the index takes in memory: codes, ids, links, centroids; None when not known."""
     index = faiss.downcast_index(index)
+    own, within = 0, []
     if isinstance(index, faiss.IndexIDMap):
-        return _plus(8 * index.ntotal, memory_bytes(index.index))
-    if isinstance(index, faiss.IndexPreTransform):
-        return memory_bytes(index.index)
-    if isinstance(index, faiss.IndexRefine):
-        below = memory_bytes(index.base_index)
-        return None if below is None else _plus(below, memory_bytes(index.refine_index))
-    if isinstance(index, faiss.IndexIVF):
-        return _plus(index.ntotal * (index.code_size + 8), memory_bytes(index.quantizer))
-    if isinstance(index, faiss.IndexHNSW):
+        own, within = 8 * index.ntotal, [index.index]
+    elif isinstance(index, faiss.IndexPreTransform):
+        within = [index.index]
+    elif isinstance(index, faiss.IndexRefine):
+        within = [index.base_index, index.refine_index]
+    elif isinstance(index, faiss.IndexIVF):
+        own, within = index.ntotal * (index.code_size + 8), [index.quantizer]
+    elif isinstance(index, faiss.IndexHNSW):
         graph = index.hnsw
-        links = 4 * graph.neighbors.size() + 8 * graph.offsets.size() + 4 * graph.levels.size()
-        return _plus(links, memory_bytes(index.storage))
-    if isinstance(index, _SCANNED):
-        return int(index.ntotal * index.code_size)
-    return None
-
-
-def _plus(own: int, below: int | None) -> int | None:
-    return None if below is None else int(own + below)
+        own = 4 * graph.neighbors.size() + 8 * graph.offsets.size() + 4 * graph.levels.size()
+        within = [index.storage]
+    elif isinstance(index, _SCANNED):
+        own = index.ntotal * index.code_size
+    else:
+        return None
+    parts = [memory_bytes(part) for part in within]
+    return None if None in parts else int(own + sum(filter(None, parts)))
 
 
 # -- what the quantiser kept ------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Kept:
-    """What the last comparison of a search reads.
+def compared_last(index: Any) -> tuple[Any, list[Any]]:
+    """What the last comparison of a search reads, refined vectors or else the codes.
 
-    vectors: decoded to float32, (ntotal, d), by position, or by `labels` where the lists hold
-        ids of their own; None where the vectors are as they were given.
-    labels: None, or the ids of the rows of `vectors`.
-    transforms: what queries go through before they are compared with `vectors`.
+    And the transforms that queries go through before.
     """
-
-    vectors: NDArray[np.float32] | None
-    labels: NDArray[np.int64] | None
-    transforms: tuple[Any, ...]
-
-    def view(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Queries as they are compared with `vectors`."""
-        for transform in self.transforms:
-            queries = transformed(transform, queries)
-        return queries
-
-
-def kept(index: Any, *, decode: bool = True) -> Kept:
-    """What the last comparison of a search reads: refined vectors, else the codes."""
     transforms = []
     index = faiss.downcast_index(index)
     while isinstance(index, _WRAPPERS):
@@ -308,40 +277,34 @@ def kept(index: Any, *, decode: bool = True) -> Kept:
             transforms.append(index)
         refined = isinstance(index, faiss.IndexRefine)
         index = faiss.downcast_index(index.refine_index if refined else index.index)
-    if (not transforms and _is_flat(index)) or not decode:
-        return Kept(None, None, tuple(transforms))
-    vectors, labels = _decoded(index)
-    return Kept(vectors, labels, tuple(transforms))
-
-
-def _is_flat(index: Any) -> bool:
     if isinstance(index, _GRAPHS):
-        return _is_flat(faiss.downcast_index(index.storage))
+        index = faiss.downcast_index(index.storage)
+    return index, transforms
+
+
+def is_flat(index: Any) -> bool:
+    """Whether it holds vectors as they were given."""
     return isinstance(index, faiss.IndexFlat | faiss.IndexIVFFlat)
 
 
-def _decoded(index: Any) -> tuple[NDArray[np.float32], NDArray[np.int64] | None]:
-    """Vectors by position and no labels, or labels where the lists hold ids of their own.
+def decoded(index: Any) -> NDArray[np.float32]:
+    """The vectors of an index without layers, (ntotal, d), in the order of `own_ids`.
 
     Only types known to decode are asked: an exception in faiss's parallel loop would end the
     process.
     """
-    if isinstance(index, _GRAPHS):
-        return _decoded(faiss.downcast_index(index.storage))
-    n = index.ntotal
     if isinstance(index, _DECODED_LISTS) and _has_centroids(index):
-        labels = _ids_in_lists(index.invlists, index.nlist)
-        if np.array_equal(labels, np.arange(n)):
-            return index.reconstruct_n(0, n), None
-        copy = faiss.clone_index(index)
-        copy.set_direct_map_type(faiss.DirectMap.Hashtable)
-        return copy.reconstruct_batch(labels), labels
-    if isinstance(index, _DECODED):
-        return index.reconstruct_n(0, n), None
-    raise SystemFault(
-        f"what a faiss {type(index).__name__} keeps cannot be decoded",
-        hint="the loss cannot be split into quantisation and search for this index",
-    )
+        labels = _ids_in_lists(index)
+        if not np.array_equal(labels, np.arange(index.ntotal)):
+            copy = faiss.clone_index(index)
+            copy.set_direct_map_type(faiss.DirectMap.Hashtable)
+            return np.asarray(copy.reconstruct_batch(labels))
+    elif not isinstance(index, _DECODED):
+        raise SystemFault(
+            f"what a faiss {type(index).__name__} keeps cannot be decoded",
+            hint="the loss cannot be split into quantisation and search for this index",
+        )
+    return np.asarray(index.reconstruct_n(0, index.ntotal))
 
 
 def _has_centroids(ivf: Any) -> bool:

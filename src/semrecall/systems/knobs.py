@@ -1,14 +1,15 @@
-"""Knobs in words: what a user says of the settings of a system that cannot tell them itself."""
+"""Knobs in words: as a user says them of a system that cannot tell them, and as code has them."""
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from semrecall.errors import InputError
 from semrecall.systems.base import Knob
 
-__all__ = ["parse_knobs"]
+__all__ = ["arguments", "parse_knobs"]
 
 _EXAMPLE = (
     "write name:low:high, name:low:high:log, name:low:high:build or name:word|word, "
@@ -28,6 +29,11 @@ def parse_knobs(text: str) -> tuple[Knob, ...]:
     if len(set(names)) != len(names):
         raise InputError(f"a knob stands twice in {text!r}")
     return knobs
+
+
+def arguments(given: Mapping[str, Any]) -> str:
+    """Values by name as they follow others in a call of Python: ", name=value" for each."""
+    return "".join(f", {name}={value!r}" for name, value in given.items())
 
 
 def _knob(text: str) -> Knob:

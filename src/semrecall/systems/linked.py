@@ -1,43 +1,58 @@
-"""What graphs that a library links and searches share: knobs, files, batches that fail as one."""
+"""What graphs that a library links and searches share: knobs, batches that fail as one."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from semrecall.errors import InputError, MismatchError, SemrecallError
-from semrecall.formats import writing
-from semrecall.space import Space
-from semrecall.space import space as space_of
 from semrecall.systems.base import Knob
-from semrecall.systems.inprocess import InProcessSystem, existing
+from semrecall.systems.inprocess import InProcessSystem, Rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["GraphSystem", "asked_alone", "linking", "readable"]
+__all__ = ["GraphSystem", "asked", "linking", "readable"]
 
 #: Vectors looked at together.
 _AT_ONCE = 4096
 
 
 class GraphSystem(InProcessSystem):
-    """A graph of one library, which can be saved to a file."""
+    """A graph of one library. An adapter says how to make an empty one, and how to add to it."""
 
     #: The knob, and the attribute of an index, of how many candidates a search keeps.
     candidates: ClassVar[str]
+    #: Build knobs that the library calls otherwise.
+    called: ClassVar[Mapping[str, str]] = {"seed": "random_seed", "threads": "num_threads"}
+    #: Attributes of an index that are recorded.
+    recorded: ClassVar[tuple[str, ...]]
 
     @abstractmethod
-    def _read(self, file: str, space: str | Space | None) -> Any:
-        """The index in a file; RuntimeError or ValueError where the library cannot read it."""
+    def _empty(self, **knobs: Any) -> Any:
+        """An index with nothing in it, in the space of this system."""
 
     @abstractmethod
-    def _write(self, path: str) -> None:
-        """Write the index to a file; RuntimeError where that fails."""
+    def _add(
+        self, index: Any, keys: NDArray[np.int64], block: NDArray[np.float32], **knobs: Any
+    ) -> None:
+        """Add vectors (m, d) by their keys (m,)."""
+
+    def _arguments(self, knobs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Build knobs as arguments of the library: of what makes an index, of what adds to it."""
+        making = {self.called.get(name, name): value for name, value in knobs.items()}
+        threads = self.called.get("threads", "threads")
+        return making, {threads: making.pop(threads)} if threads in making else {}
+
+    def _fill(self, rows: Rows, **knobs: Any) -> Any:
+        making, adding = self._arguments(knobs)
+        index = self._empty(**making)
+        for keys, block in rows.blocks():
+            self._add(index, keys, block, **adding)
+        return index
 
     @property
     def search_knobs(self) -> tuple[Knob, ...]:
@@ -47,38 +62,22 @@ class GraphSystem(InProcessSystem):
         about = "length of the candidate list (at least k)"
         return (Knob(self.candidates, "search", 1, high, stands, about, "log", from_k=True),)
 
-    def _opened(self, index: Any, space: str | Space | None) -> tuple[Any, str | None]:
-        """An index, and the file it comes from; None for one in memory."""
-        if not isinstance(index, str | Path):
-            return index, None
-        file = str(existing(index, f"a saved {self.library} index"))
+    @contextmanager
+    def _turned_to(self, settings: Mapping[str, Any], least: int = 1) -> Iterator[None]:
+        """Keep so many candidates, and as many as before at the end."""
+        before = getattr(self._index, self.candidates)
+        wanted = max(settings.get(self.candidates, before), least)
         try:
-            return self._read(file, space), file
-        except SemrecallError:
-            raise
-        except (RuntimeError, ValueError) as error:
-            raise InputError(f"{file}: {self.library} cannot read this index: {error}") from error
+            setattr(self._index, self.candidates, wanted)
+            yield
+        finally:
+            setattr(self._index, self.candidates, before)
 
-    def _fitting(self, metric: str, spaces: Sequence[str], space: str | Space | None) -> Space:
-        """The space asked for, or the first of those that a metric of the library serves."""
-        geometry = space_of(space or (*spaces, "?")[0])
-        if geometry.name not in spaces:
-            raise MismatchError(
-                f"the {self.library} index compares by {metric}; found space {geometry}"
-            )
-        return geometry
+    def _natural(self, told: NDArray[np.float32]) -> NDArray[np.float32]:
+        return super()._natural(told) if self._space.name == "l2" else 1 - told
 
-    def save(self, path: str | Path) -> None:
-        """Write the index to a file of the library; integer ids go along, others do not."""
-        self._held()
-        with writing(Path(path)) as scratch:
-            try:
-                self._write(str(scratch))
-            except RuntimeError as error:
-                raise InputError(
-                    f"{path}: {self.library} cannot write the index: {error}",
-                    hint="is there room for it on the disk?",
-                ) from error
+    def _told(self) -> dict[str, Any]:
+        return {name: getattr(self._index, name) for name in self.recorded}
 
 
 def linking(
@@ -101,42 +100,41 @@ def linking(
 
 
 def readable(
-    keys: NDArray[np.uint64], get: Callable[[NDArray[np.uint64]], Any], gone: type[Exception]
+    keys: NDArray[np.uint64], get: Callable[[NDArray[np.uint64]], Any]
 ) -> NDArray[np.uint64]:
-    """The keys whose vectors `get` gives out, rising; it raises `gone` for deleted ones."""
+    """The keys whose vectors `get` gives out, rising; it raises RuntimeError for deleted ones."""
+
+    def there(some: NDArray[np.uint64]) -> bool:
+        try:
+            get(some)
+        except RuntimeError:
+            return False
+        return True
+
     ordered = np.sort(keys)
     parts = [ordered[:0]]
     for start in range(0, len(ordered), _AT_ONCE):
         part = ordered[start : start + _AT_ONCE]
-        try:
-            get(part)
-        except gone:
-            part = part[[_is_there(get, one, gone) for one in part.reshape(-1, 1)]]
-        parts.append(part)
+        parts.append(part if there(part) else part[[there(one) for one in part[:, None]]])
     return np.concatenate(parts)
 
 
-def _is_there(
-    get: Callable[[NDArray[np.uint64]], Any], key: NDArray[np.uint64], gone: type[Exception]
-) -> bool:
-    try:
-        get(key)
-    except gone:
-        return False
-    return True
-
-
-def asked_alone(
+def asked(
     ask: Callable[..., Any], queries: NDArray[np.float32], k: int, few: type[Exception]
-) -> tuple[NDArray[np.uint64], NDArray[np.float32], NDArray[np.int64]]:
-    """Every query asked alone, for as many of k results as it finds.
+) -> tuple[NDArray[np.uint64], NDArray[np.float32], NDArray[np.bool_]]:
+    """Keys and distances (n, k), and which are no results, of a library that wants k for all.
 
-    ask: queries (1, d) and a number of results -> keys (1, w) and distances (1, w); it raises
-    `few` when it finds fewer. Keys and distances (n, k), and how many of each row count, (n,).
+    ask: queries (m, d) and a number of results -> keys and distances; it raises `few` when one
+    query finds fewer. Then every query is asked alone, for as many as it finds.
     """
-    keys = np.zeros((len(queries), k), dtype=np.uint64)
-    distances = np.zeros((len(queries), k), dtype=np.float32)
-    counts = np.zeros(len(queries), dtype=np.int64)
+    try:
+        keys, distances = ask(queries, k)
+    except few:
+        keys = np.zeros((len(queries), k), dtype=np.uint64)
+        distances = np.zeros((len(queries), k), dtype=np.float32)
+    else:
+        return keys, distances, np.zeros(keys.shape, dtype=bool)
+    missing = np.ones((len(queries), k), dtype=bool)
     for row in range(len(queries)):
         low, high = 0, k
         while low < high:
@@ -148,5 +146,5 @@ def asked_alone(
             else:
                 low = middle
                 keys[row, :low], distances[row, :low] = one[0], far[0]
-        counts[row] = low
-    return keys, distances, counts
+        missing[row, :low] = False
+    return keys, distances, missing

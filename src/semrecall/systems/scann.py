@@ -7,7 +7,6 @@ import os
 import sys
 import tempfile
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,17 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from semrecall.errors import InputError, MismatchError, SemrecallWarning, SystemFault
-from semrecall.registry import import_extra
+from semrecall.errors import InputError
 from semrecall.space import IP, Space
-from semrecall.space import space as space_of
 from semrecall.systems.base import Counters, Knob, Stage
-from semrecall.systems.inprocess import (
-    InProcessSystem,
-    chosen,
-    existing,
-    only_for_saved,
-)
+from semrecall.systems.inprocess import Found, InProcessSystem, Rows, chosen, warn_of_replay
+from semrecall.systems.knobs import arguments
 from semrecall.systems.loading import refuse_after_usearch
 from semrecall.systems.scann_lists import (
     Layout,
@@ -41,11 +34,35 @@ if TYPE_CHECKING:
 
 __all__ = ["ScannSystem"]
 
+_METRICS = {"ip": "dot_product", "cosine": "dot_product", "l2": "squared_l2"}
 _REORDER = {"float32": "FLOAT32", "bfloat16": "BFLOAT16", "int8": "INT8", "none": None}
 _SCORING = {"lut16": "lut16", "lut256": "lut256", "exact": None}
 #: Vectors found that are held at once, over all queries of a batch.
 _FOUND_AT_ONCE = 1 << 26
 _STDERR = threading.Lock()
+
+_BUILD_KNOBS = (
+    Knob(
+        "num_leaves", "build", 1, 2**24, None,
+        "partitions; 1: none; by default the root of the number of vectors", scale="log",
+    ),
+    Knob(
+        "training_sample_size", "build", 1, 2**40, 100_000,
+        "vectors that partitions and codes are trained on", scale="log",
+    ),
+    Knob(
+        "soar_lambda", "build", 0.1, 10, None,
+        "every vector in two partitions (SOAR; ip and cosine)", whole=False,
+    ),
+    Knob("threads", "build", 1, 4096, None, "threads while training"),
+)  # fmt: skip
+_CODE_KNOBS = (
+    Knob("dimensions_per_block", "build", 1, 4096, 2, "dimensions a value stands for"),
+    Knob(
+        "anisotropic_quantization_threshold", "build", 0, 1, 0.2,
+        "weight of errors along the vector (ip and cosine); 0: none", whole=False,
+    ),
+)  # fmt: skip
 
 
 class ScannSystem(InProcessSystem):
@@ -68,6 +85,8 @@ class ScannSystem(InProcessSystem):
     keeps_keys = False
 
     _layout: Layout
+    #: Ids that a searcher had of its own, by position.
+    _names: Any = None
     _folder: Path | None = None
     _partitions: Partitions | None = None
     #: The centroids in a searcher of their own, which compares them all.
@@ -88,101 +107,45 @@ class ScannSystem(InProcessSystem):
         )
         if self.scoring == "exact" and self.reorder != "none":
             raise InputError("scoring=exact leaves nothing to reorder; expected reorder=none")
-        if index is None:
-            only_for_saved(space, ids)
-            return
-        if scoring is not None or reorder is not None:
-            raise InputError("a saved ScaNN searcher has its own scoring and reordering")
-        self._open(index, space, ids)
+        self._open(index, space, ids, scoring=scoring, reorder=reorder)
+        if ids is None and self._names is not None:
+            self._name(self._names)
 
-    def _open(self, index: Any, space: str | Space | None, ids: Any) -> None:
-        library = _scann()
-        if isinstance(index, str | Path):
-            self._folder = existing(index, "the folder of a saved ScaNN searcher")
-            # ScaNN would put a file of its own into any other folder.
-            if not (self._folder / "scann_config.pb").is_file():
-                raise InputError(f"{self._folder} is no folder of a saved ScaNN searcher")
-            refuse_after_usearch("scann", "reading a saved ScaNN searcher")
-            try:
-                with _quiet():
-                    index = library.load_searcher(str(self._folder))
-            except (RuntimeError, ValueError, OSError) as error:
-                raise InputError(f"{self._folder}: ScaNN cannot read it: {error}") from error
-        # Positions, whatever ids the searcher has of its own.
-        self._index = library.ScannSearcher(index.searcher, None)
+    def _learn(self, index: Any) -> tuple[str, int]:
+        # One that answers with positions, whatever ids the searcher has of its own.
+        self._index = self._operations().ScannSearcher(index.searcher, None)
+        self._names = index.docids
         with self._saved() as folder:
             dimension = dimension_of(folder)
-        self._layout = layout(self._index.config(), dimension)
-        fitting = ("l2",) if self._layout.squared else ("ip", "cosine")
-        geometry = space_of(space or fitting[0])
-        if geometry.name not in fitting:
-            raise MismatchError(
-                f"the ScaNN searcher compares by {fitting[0]}; found space {geometry}"
-            )
-        own = index.docids if ids is None else ids
-        file = None if self._folder is None else str(self._folder)
-        self._take(self._index, geometry, dimension, self._index.size(), own, file=file)
+        self._layout = layout(index.config(), dimension)
+        return "l2" if self._layout.squared else "ip", dimension
 
     @property
     def build_knobs(self) -> tuple[Knob, ...]:
         """Partitions, and how vectors become codes."""
-        knobs = [
-            Knob(
-                "num_leaves", "build", 1, 2**24, None,
-                "partitions; 1: none; by default the root of the number of vectors", scale="log",
-            ),
-            Knob(
-                "training_sample_size", "build", 1, 2**40, 100_000,
-                "vectors that partitions and codes are trained on", scale="log",
-            ),
-            Knob(
-                "soar_lambda", "build", 0.1, 10, None,
-                "every vector in two partitions (SOAR; ip and cosine)", whole=False,
-            ),
-            Knob("threads", "build", 1, 4096, None, "threads while training"),
-        ]  # fmt: skip
-        if self.scoring != "exact":
-            knobs += [
-                Knob("dimensions_per_block", "build", 1, 4096, 2, "dimensions a value stands for"),
-                Knob(
-                    "anisotropic_quantization_threshold", "build", 0, 1, 0.2,
-                    "weight of errors along the vector (ip and cosine); 0: none", whole=False,
-                ),
-            ]  # fmt: skip
-        return tuple(knobs)
+        return _BUILD_KNOBS + (() if self.scoring == "exact" else _CODE_KNOBS)
 
     @property
     def search_knobs(self) -> tuple[Knob, ...]:
         """Partitions visited, and candidates scored again."""
         shape, knobs = self._layout, []
         if shape.leaves:
-            about = "partitions visited per query"
-            knobs.append(
-                Knob(
-                    "leaves_to_search", "search", 1, shape.leaves,
-                    min(shape.searched, shape.leaves), about, scale="log",
-                )
-            )  # fmt: skip
+            about, stands = "partitions visited per query", min(shape.searched, shape.leaves)
+            knobs.append(Knob("leaves_to_search", "search", 1, shape.leaves, stands, about, "log"))
         if shape.reordered:
-            about = "candidates scored again (at least k)"
-            high = max(self._size, shape.reordered)
-            knobs.append(
-                Knob(
-                    "pre_reorder_num_neighbors", "search", 1, high, shape.reordered, about,
-                    scale="log", from_k=True,
-                )
-            )  # fmt: skip
+            about, stands = "candidates scored again (at least k)", shape.reordered
+            name, high = "pre_reorder_num_neighbors", max(self._size, stands)
+            knobs.append(Knob(name, "search", 1, high, stands, about, "log", from_k=True))
         return tuple(knobs)
 
     @property
     def _quantised(self) -> bool:
         return self._layout.held != "float32"
 
-    def _fill(
-        self, blocks: Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]], **knobs: Any
-    ) -> Any:
-        base = np.concatenate([block for _, block in blocks])
-        builder = self._recipe(base, knobs)
+    def _fill(self, rows: Rows, **knobs: Any) -> Any:
+        base = np.concatenate([block for _, block in rows.blocks()])
+        builder = self._operations().builder(base, 10, _METRICS[self._space.name])
+        self._steps(builder, len(base), knobs)
         try:
             with _quiet():
                 index = builder.build()
@@ -195,12 +158,8 @@ class ScannSystem(InProcessSystem):
         self._layout = layout(index.config(), base.shape[1])
         return index
 
-    def _recipe(self, base: NDArray[np.float32], knobs: Mapping[str, Any]) -> Any:
-        builder = _scann().builder(base, 10, _metric(self._space))
-        return self._steps(builder, len(base), knobs)
-
-    def _steps(self, builder: Any, rows: int, knobs: Mapping[str, Any]) -> Any:
-        """The steps of a builder over so many rows."""
+    def _steps(self, builder: Any, rows: int, knobs: Mapping[str, Any]) -> None:
+        """Tell a builder how to build over so many rows."""
         inner = self._space.name != "l2"
         builder.set_n_training_threads(knobs.get("threads", 0))
         sample = knobs.get("training_sample_size", 100_000)
@@ -211,7 +170,8 @@ class ScannSystem(InProcessSystem):
         if leaves > 1:
             builder.tree(leaves, max(1, leaves // 10), training_sample_size=sample, **soar)
         if self.scoring == "exact":
-            return builder.score_brute_force()
+            builder.score_brute_force()
+            return
         threshold = knobs.get("anisotropic_quantization_threshold", 0.2) if inner else 0
         builder.score_ah(
             knobs.get("dimensions_per_block", 2),
@@ -221,29 +181,21 @@ class ScannSystem(InProcessSystem):
         )
         number = _REORDER[self.reorder]
         if number is not None:
-            kinds = import_extra("scann", "scann", "the system 'scann'").ReorderType
-            builder.reorder(100, quantize=getattr(kinds, number))
-        return builder
+            builder.reorder(100, quantize=getattr(self._package().ReorderType, number))
 
     def _ask(
-        self, queries: NDArray[np.float32], k: int, settings: Mapping[str, Any]
-    ) -> tuple[NDArray[np.uint64], NDArray[np.float32], NDArray[np.int64]]:
-        keys, near = self._searched(queries, k, self._turned(settings, k))
+        self, queries: NDArray[np.float32], k: int, settings: Mapping[str, Any], **more: Any
+    ) -> Found:
+        keys, near = self._searched(queries, k, self._turned({**settings, **more}, k))
         # Beyond what was found ScaNN gives row 0 and NaN, or a narrower answer.
-        counts = (~np.isnan(near)).sum(axis=1)
-        if self._space.name == "l2":
-            near = np.sqrt(np.maximum(near, 0))
-        return keys, near, counts
+        return keys, self._natural(near), np.isnan(near)
 
     def _searched(
         self, queries: NDArray[np.float32], k: int, turned: Mapping[str, int]
     ) -> tuple[NDArray[Any], NDArray[np.float32]]:
-        try:
-            found: tuple[Any, Any] = self._index.search_batched_parallel(
-                queries, final_num_neighbors=k, **turned
-            )
-        except (RuntimeError, ValueError) as error:
-            raise SystemFault(f"ScaNN failed: {error}") from error
+        found: tuple[Any, Any] = self._index.search_batched_parallel(
+            queries, final_num_neighbors=k, **turned
+        )
         return found
 
     def _turned(self, settings: Mapping[str, Any], k: int) -> dict[str, int]:
@@ -254,123 +206,94 @@ class ScannSystem(InProcessSystem):
             turned["pre_reorder_num_neighbors"] = most
         return turned
 
-    def count(self, queries: NDArray[np.float32], k: int, **settings: Any) -> Counters:
-        """Centroids, codes and candidates compared, by replaying the partitions.
-
-        Every query is searched once more for all that its partitions hold; where ScaNN finds
-        anything else than the replay, what is compared is unknown, and a warning says so.
-        """
-        matrix = self._asked(queries, k)
-        wanted = self.turned("search", settings)
-        shape, n = self._layout, len(matrix)
-        turned = self._turned(wanted, min(k, self._size))
-        if not shape.leaves:
-            every = np.full(n, float(self._size))
-            return self._stages({"scan": Stage(every, shape.code_bytes)}, every, turned)
-        partitions = self._read_partitions()
-        compared = np.full(n, np.nan)
-        # ScaNN's arithmetic depends on what else is in the batch: it is searched as a whole,
-        # unless all that is found would not fit into memory.
-        for rows in np.array_split(np.arange(n), self._parts(n, turned)):
-            found = partitions and self._replayed(partitions, matrix[rows], turned)
-            if found is None:
-                warnings.warn(
-                    "replaying the partitions of ScaNN found other vectors than ScaNN: what its "
-                    "searches cost is unknown",
-                    SemrecallWarning,
-                    stacklevel=2,
-                )
+    def _count(self, queries: NDArray[np.float32], k: int, settings: Mapping[str, Any]) -> Counters:
+        """Centroids, codes and candidates compared; unknown where ScaNN finds other vectors."""
+        shape, turned = self._layout, self._turned(settings, k)
+        stages: dict[str, Stage | None]
+        if shape.leaves:
+            compared = self._replayed(queries, turned)
+            if compared is None:
+                warn_of_replay("the partitions of ScaNN", "vectors", "ScaNN")
                 return Counters({"coarse": None, "codes": None})
-            compared[rows] = found
-        assert partitions is not None
-        stages = {
-            "coarse": Stage(np.full(n, float(len(partitions.centroids))), 4.0 * self._dimension),
-            "codes": Stage(compared, shape.code_bytes),
-        }
-        return self._stages(stages, compared, turned)
-
-    def _parts(self, n: int, turned: Mapping[str, int]) -> int:
-        share = self._size * turned["leaves_to_search"] / self._layout.leaves
-        return min(n, 1 + int(n * share / _FOUND_AT_ONCE))
-
-    def _stages(
-        self, stages: dict[str, Stage], compared: NDArray[np.float64], turned: Mapping[str, int]
-    ) -> Counters:
-        shape = self._layout
-        if not shape.reordered:
-            return Counters(stages)
-        if shape.spilled:
+            coarse = np.full(len(queries), float(shape.leaves))
+            stages = {
+                "coarse": Stage(coarse, 4.0 * self._dimension),
+                "codes": Stage(compared, shape.code_bytes),
+            }
+        else:
+            compared = np.full(len(queries), float(self._size))
+            stages = {"scan": Stage(compared, shape.code_bytes)}
+        if shape.reordered:
+            again = np.minimum(compared, turned["pre_reorder_num_neighbors"])
             # Vectors in two partitions come up twice, and ScaNN does not say how often.
-            return Counters({**stages, "refine": None})
-        candidates = np.minimum(compared, turned["pre_reorder_num_neighbors"])
-        return Counters({**stages, "refine": Stage(candidates, shape.reorder_bytes)})
+            stages["refine"] = Stage(again, shape.reorder_bytes) if shape.copies == 1 else None
+        return Counters(stages)
 
     def _read_partitions(self) -> Partitions | None:
         if self._partitions is None and self._layout.plain_leaves:
             with self._saved() as folder:
-                self._partitions = read_partitions(folder)
-            builder = _scann().builder(
-                self._partitions.centroids,
-                1,
-                "squared_l2" if self._layout.squared else "dot_product",
-            )
+                self._partitions = read_partitions(folder, self._layout)
+            centroids, metric = self._partitions.centroids, _METRICS[self._space.name]
+            builder = self._operations().builder(centroids, 1, metric)
             with _quiet():
                 self._centroids = builder.score_brute_force().build()
         return self._partitions
 
     def _replayed(
-        self, partitions: Partitions, matrix: NDArray[np.float32], turned: Mapping[str, int]
-    ) -> NDArray[np.int64] | None:
+        self, queries: NDArray[np.float32], turned: Mapping[str, int]
+    ) -> NDArray[np.float64] | None:
         """How many codes each search compares, (n,).
 
-        None where ScaNN, asked for all there is in these partitions, finds anything else. The
-        nearest partitions are found by ScaNN itself, over the centroids: where these are nearly
-        as near, other arithmetic would choose others.
+        Every query is searched once more; None where ScaNN, asked for all there is in its
+        partitions, finds anything else. The nearest partitions are found by ScaNN itself, over the
+        centroids: where these are nearly as near, other arithmetic would choose others.
         """
-        visited, _ = self._centroids.search_batched_parallel(
-            matrix, final_num_neighbors=turned["leaves_to_search"]
-        )
-        visited = np.asarray(visited, dtype=np.int64)
-        members = [partitions.members(leaves) for leaves in visited]
-        # One more, so that it would show when there were.
-        most = min(self._size, max(map(len, members)) + 1)
-        everything = dict(turned)
-        if self._layout.reordered:
-            everything["pre_reorder_num_neighbors"] = most * self._partitions_of_a_vector
-        keys, near = self._searched(matrix, most, everything)
-        for row, expected in enumerate(members):
-            if not np.array_equal(np.sort(keys[row][~np.isnan(near[row])]), expected):
-                return None
-        return partitions.compared(visited)
-
-    @property
-    def _partitions_of_a_vector(self) -> int:
-        return 2 if self._layout.spilled else 1
+        partitions = self._read_partitions()
+        if partitions is None:
+            return None
+        shape, probes = self._layout, turned["leaves_to_search"]
+        # ScaNN's arithmetic depends on what else is in the batch: it is searched as a whole,
+        # unless all that is found would not fit into memory.
+        found = len(queries) * self._size * probes / shape.leaves
+        parts = min(len(queries), 1 + int(found / _FOUND_AT_ONCE))
+        compared = []
+        for batch in np.array_split(queries, parts):
+            visited, _ = self._centroids.search_batched_parallel(batch, final_num_neighbors=probes)
+            visited = np.asarray(visited, dtype=np.int64)
+            members = [partitions.members(leaves) for leaves in visited]
+            # One more, so that it would show when there were.
+            most = min(self._size, max(map(len, members)) + 1)
+            every = self._turned(turned, most * shape.copies)
+            keys, near = self._searched(batch, most, every)
+            for row, expected in enumerate(members):
+                if not np.array_equal(np.sort(keys[row][~np.isnan(near[row])]), expected):
+                    return None
+            compared.append(partitions.compared(visited))
+        return np.concatenate(compared).astype(np.float64)
 
     def exact(
         self, queries: NDArray[np.float32], k: int, **given: Any
     ) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """All partitions visited and all vectors scored again; InputError where quantised."""
-        matrix = self._asked(queries, k)
-        self.turned("search", given)
+        self._held()
+        shape = self._layout
         if self._quantised:
-            raise InputError(f"what this ScaNN searcher scores by ({self._layout.held}) is coded")
-        every = {"leaves_to_search": self._layout.leaves} if self._layout.leaves else {}
-        if self._layout.reordered:
-            every["pre_reorder_num_neighbors"] = self._size * self._partitions_of_a_vector
-        return self._answer(*self._ask(matrix, min(k, self._size), every))
+            raise InputError(f"what this ScaNN searcher scores by ({shape.held}) is coded")
+        every = {"leaves_to_search": shape.leaves} if shape.leaves else {}
+        if shape.reordered:
+            every["pre_reorder_num_neighbors"] = self._size * shape.copies
+        return self._search(queries, k, given, **every)
 
-    def _keys(self) -> NDArray[np.uint64]:
-        return np.arange(self._size, dtype=np.uint64)
+    def _keys(self) -> NDArray[np.int64]:
+        return np.arange(self._index.size())
 
-    def _stored(self, keys: NDArray[np.uint64]) -> NDArray[np.float32]:
+    def _stored(self) -> NDArray[np.float32]:
         with self._saved() as folder:
-            return decoded(folder, self._layout)[keys.astype(np.int64)]
+            return decoded(folder, self._layout)
 
     def view(self, queries: NDArray[np.float32]) -> tuple[NDArray[np.float32], Space]:
         """Queries as they are compared, and the space: ip for cosine."""
-        matrix = self._asked(queries, 1)
-        return matrix, IP if self._space.name == "cosine" else self._space
+        return self._asked(queries), IP if self._space.name == "cosine" else self._space
 
     @contextmanager
     def _saved(self) -> Iterator[Path]:
@@ -382,6 +305,15 @@ class ScannSystem(InProcessSystem):
             self._index.serialize(folder)
             yield Path(folder)
 
+    def _read(self, path: str, space: str | Space | None) -> Any:
+        self._folder = Path(path)
+        # ScaNN would put a file of its own into any other folder.
+        if not (self._folder / "scann_config.pb").is_file():
+            raise InputError(f"{path} is no folder of a saved ScaNN searcher")
+        refuse_after_usearch("scann", "reading a saved ScaNN searcher")
+        with _quiet():
+            return self._operations().load_searcher(path)
+
     def save(self, path: str | Path) -> None:
         """Write the searcher to a folder, which must be empty; ids do not go along."""
         self._held()
@@ -390,32 +322,37 @@ class ScannSystem(InProcessSystem):
             folder.mkdir(parents=True, exist_ok=True)
             if any(folder.iterdir()):
                 raise InputError(f"{folder} holds files already; expected an empty or new folder")
-            self._index.serialize(str(folder), relative_path=True)
+            self._write(str(folder))
         except (OSError, RuntimeError) as error:
             raise InputError(f"{folder}: ScaNN cannot write the searcher: {error}") from error
 
+    def _write(self, path: str) -> None:
+        self._index.serialize(path, relative_path=True)
+
     def snippet(self, settings: Mapping[str, Any]) -> str:
         """Python."""
-        turned = "".join(f", {name}={value}" for name, value in settings.items())
+        turned = arguments(settings)
         return (
             f"neighbors, scores = searcher.search_batched(queries, final_num_neighbors=k{turned})"
         )
 
     def build_snippet(self, knobs: Mapping[str, Any]) -> str:
         """Python; `vectors` are the rows, under cosine scaled to length one."""
-        written = _Written(f'scann.scann_ops_pybind.builder(vectors, 10, "{_metric(self._space)}")')
-        return f"searcher = {self._steps(written, self._size, knobs).build().text}"
+        metric = _METRICS[self._space.name]
+        written = _Written(f'scann.scann_ops_pybind.builder(vectors, 10, "{metric}")')
+        self._steps(written, self._size, knobs)
+        return f"searcher = {written.text}.build()"
 
-    def describe(self) -> dict[str, Any]:
-        """Version, partitions, what is scored, size, and how it was built."""
-        self._held()
+    def _told(self) -> dict[str, Any]:
         shape = self._layout
         return {
-            **super().describe(),
             "leaves": shape.leaves,
             "code_bytes": shape.code_bytes,
             "scores_by": shape.held,
         }
+
+    def _operations(self) -> Any:
+        return self._package("scann.scann_ops.py.scann_ops_pybind")
 
 
 class _Written:
@@ -424,12 +361,11 @@ class _Written:
     def __init__(self, text: str) -> None:
         self.text = text
 
-    def __getattr__(self, name: str) -> Callable[..., _Written]:
-        def noted(*given: Any, **named: Any) -> _Written:
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        def noted(*given: Any, **named: Any) -> None:
             parts = [_written(one) for one in given]
             parts += [f"{key}={_written(value)}" for key, value in named.items()]
             self.text += f".{name}({', '.join(parts)})"
-            return self
 
         return noted
 
@@ -438,14 +374,6 @@ def _written(value: Any) -> str:
     if isinstance(value, float) and math.isnan(value):
         return 'float("nan")'
     return f"scann.ReorderType.{value.name}" if hasattr(value, "name") else repr(value)
-
-
-def _metric(space: Space) -> str:
-    return "squared_l2" if space.name == "l2" else "dot_product"
-
-
-def _scann() -> Any:
-    return import_extra("scann.scann_ops.py.scann_ops_pybind", "scann", "the system 'scann'")
 
 
 @contextmanager

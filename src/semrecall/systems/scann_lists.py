@@ -24,7 +24,7 @@ class Layout:
     squared: whether it compares by squared Euclidean distance, else by inner product.
     leaves: how many partitions there are; 0 without any. searched: how many by default.
     plain_leaves: whether all centroids are compared with float32 queries, one level of them.
-    spilled: whether a vector may be in two partitions (SOAR).
+    copies: in how many partitions a vector may be, two with SOAR.
     code_bytes: bytes of what is compared in a partition. reordered: candidates scored again by
     default, 0 without; reorder_bytes: bytes of each.
     held: what the last comparison reads: float32, bfloat16, int8 or codes.
@@ -34,7 +34,7 @@ class Layout:
     leaves: int
     searched: int
     plain_leaves: bool
-    spilled: bool
+    copies: int
     residual: bool
     code_bytes: float
     reordered: int
@@ -66,7 +66,7 @@ def layout(config: str, dimension: int) -> Layout:
     """How a searcher with this configuration (text of a ScannConfig) works."""
     proto = _proto("scann.proto.scann_pb2").ScannConfig()
     # Text of the same library, so what it does not know is an error.
-    import_extra("google.protobuf.text_format", "scann", "the system 'scann'").Parse(config, proto)
+    _proto("google.protobuf.text_format").Parse(config, proto)
     leaves = proto.partitioning if proto.HasField("partitioning") else None
     exact = proto.exact_reordering if proto.HasField("exact_reordering") else None
     hashed = proto.hash.asymmetric_hash if proto.HasField("hash") else None
@@ -77,7 +77,7 @@ def layout(config: str, dimension: int) -> Layout:
         leaves=0 if leaves is None else leaves.num_children,
         searched=0 if leaves is None else leaves.query_spilling.max_spill_centers,
         plain_leaves=leaves is not None and _is_plain(leaves),
-        spilled=leaves is not None and leaves.HasField("database_spilling"),
+        copies=2 if leaves is not None and leaves.HasField("database_spilling") else 1,
         residual=hashed is not None and hashed.use_residual_quantization,
         code_bytes=_BYTES[scored] * dimension if hashed is None else _code_bytes(hashed, dimension),
         reordered=0 if exact is None else exact.approx_num_neighbors,
@@ -110,14 +110,15 @@ def _code_bytes(hashed: Any, dimension: int) -> float:
 
 def dimension_of(folder: Path) -> int:
     """Dimensions of the vectors of a saved searcher."""
-    config = _config(folder)
+    config = _proto("scann.proto.scann_pb2").ScannConfig()
+    config.ParseFromString((folder / "scann_config.pb").read_bytes())
     if config.HasField("hash"):
         return int(config.hash.asymmetric_hash.projection.input_dim)
     held = next(path for path in folder.glob("*dataset.npy"))
     return int(np.load(held, mmap_mode="r").shape[1])
 
 
-def read_partitions(folder: Path) -> Partitions:
+def read_partitions(folder: Path, shape: Layout) -> Partitions:
     """Centroids, and the partitions of each vector, from a saved searcher."""
     proto = _proto("scann.partitioning.partitioner_pb2").SerializedPartitioner()
     proto.ParseFromString((folder / "serialized_partitioner.pb").read_bytes())
@@ -127,9 +128,7 @@ def read_partitions(folder: Path) -> Partitions:
     leaves = np.array([child.leaf_id for child in root.children])
     if not np.array_equal(leaves, np.arange(len(centroids))):
         raise SystemFault("the partitions of this ScaNN searcher have more than one level")
-    config = _config(folder)
-    copies = 2 if config.partitioning.HasField("database_spilling") else 1
-    return Partitions(centroids, tokens.reshape(-1, copies))
+    return Partitions(centroids, tokens.reshape(-1, shape.copies))
 
 
 def decoded(folder: Path, shape: Layout) -> NDArray[np.float32]:
@@ -155,15 +154,9 @@ def _decoded_codes(folder: Path, shape: Layout) -> NDArray[np.float32]:
     ]
     values = np.concatenate(parts, axis=1)
     if shape.residual:
-        partitions = read_partitions(folder)
+        partitions = read_partitions(folder, shape)
         values = values + partitions.centroids[partitions.tokens[:, 0]]
     return np.asarray(values, dtype=np.float32)
-
-
-def _config(folder: Path) -> Any:
-    proto = _proto("scann.proto.scann_pb2").ScannConfig()
-    proto.ParseFromString((folder / "scann_config.pb").read_bytes())
-    return proto
 
 
 def _proto(module: str) -> Any:

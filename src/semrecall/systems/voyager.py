@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from semrecall.errors import InputError, SystemFault
-from semrecall.registry import import_extra
-from semrecall.systems.inprocess import chosen, only_for_saved
-from semrecall.systems.linked import GraphSystem, asked_alone, linking, readable
+from semrecall.errors import InputError
+from semrecall.systems.inprocess import Found, chosen
+from semrecall.systems.knobs import arguments
+from semrecall.systems.linked import GraphSystem, asked, linking, readable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["VoyagerSystem"]
 
 _SPACES = {"ip": "InnerProduct", "cosine": "Cosine", "l2": "Euclidean"}
-_FITTING = {"InnerProduct": ("ip", "cosine"), "Cosine": ("cosine",), "Euclidean": ("l2",)}
 _STORAGE = {"float32": "Float32", "float8": "Float8", "e4m3": "E4M3"}
 
 
@@ -40,8 +39,12 @@ class VoyagerSystem(GraphSystem):
         "ids": "ids of the rows of a saved index, by id in the index",
     }
     library = "voyager"
+    spaces: ClassVar = {
+        "InnerProduct": ("ip", "cosine"), "Cosine": ("cosine",), "Euclidean": ("l2",)
+    }  # fmt: skip
     build_knobs = linking(("M", 12), ("ef_construction", 200), seed=1)
     candidates = "ef"
+    recorded = ("M", "ef_construction")
 
     def __init__(
         self,
@@ -52,110 +55,80 @@ class VoyagerSystem(GraphSystem):
     ) -> None:
         super().__init__()
         self.storage = chosen(storage or "float32", _STORAGE, "storage")
-        if index is None:
-            only_for_saved(space, ids)
-            return
-        if storage is not None:
-            raise InputError("a saved Voyager index has its own storage")
-        index, file = self._opened(index, space)
+        self._open(index, space, ids, storage=storage)
+
+    def _learn(self, index: Any) -> tuple[str, int]:
         self.storage = index.storage_data_type.name.lower()
-        geometry = self._fitting(index.space.name, _FITTING[index.space.name], space)
-        self._take(index, geometry, index.num_dimensions, len(_labels(index)), ids, file=file)
+        return index.space.name, index.num_dimensions
 
     @property
     def _quantised(self) -> bool:
         return self.storage != "float32"
 
-    def _fill(
-        self, blocks: Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]], **knobs: Any
-    ) -> Any:
-        threads, seed = knobs.pop("threads", -1), knobs.pop("seed", 1)
-        voyager = _voyager()
-        index = voyager.Index(
+    def _empty(self, **knobs: Any) -> Any:
+        voyager = self._package()
+        return voyager.Index(
             getattr(voyager.Space, _SPACES[self._space.name]),
             num_dimensions=self._dimension,
-            random_seed=seed,
             storage_data_type=getattr(voyager.StorageDataType, _STORAGE[self.storage]),
             **knobs,
         )
-        for keys, block in blocks:
-            try:
-                index.add_items(block, keys.tolist(), num_threads=threads)
-            except ValueError as error:
-                raise InputError(
-                    f"Voyager cannot store these vectors as {self.storage}: {error}",
-                    hint="scale the base and the queries alike, or use storage=float32",
-                ) from error
-        return index
+
+    def _add(
+        self, index: Any, keys: NDArray[np.int64], block: NDArray[np.float32], **knobs: Any
+    ) -> None:
+        try:
+            index.add_items(block, keys.tolist(), **knobs)
+        except ValueError as error:
+            raise self._beyond("store these vectors", error) from error
+
+    def _beyond(self, what: str, error: ValueError) -> InputError:
+        """float8 has a range."""
+        return InputError(
+            f"Voyager cannot {what} as {self.storage}: {error}",
+            hint="scale the base and the queries alike, or use storage=float32",
+        )
 
     def _ask(
-        self, queries: NDArray[np.float32], k: int, settings: Mapping[str, Any]
-    ) -> tuple[NDArray[np.uint64], NDArray[np.float32], NDArray[np.int64]]:
+        self, queries: NDArray[np.float32], k: int, settings: Mapping[str, Any], **more: Any
+    ) -> Found:
         # Held at k or more, also where fewer results are asked for.
         ef = max(settings.get("ef", self._index.ef), k)
-        few = _voyager().RecallError
         ask = partial(self._index.query, query_ef=ef)
         try:
-            try:
-                keys, distances = ask(queries, k)
-                counts = np.full(len(queries), k)
-            except few:
-                keys, distances, counts = asked_alone(ask, queries, k, few)
+            keys, distances, missing = asked(ask, queries, k, self._package().RecallError)
         except ValueError as error:
-            raise InputError(
-                f"Voyager cannot take these queries as {self.storage}: {error}",
-                hint="scale the base and the queries alike, or use storage=float32",
-            ) from error
-        except RuntimeError as error:
-            raise SystemFault(f"Voyager failed: {error}") from error
-        # Eight bits can make a squared distance a little negative.
-        near = np.sqrt(np.maximum(distances, 0)) if self._space.name == "l2" else 1 - distances
-        return keys, near, counts
+            raise self._beyond("take these queries", error) from error
+        return keys, self._natural(distances), missing
 
     def _keys(self) -> NDArray[np.uint64]:
-        return _labels(self._index)
+        # Voyager's own count has the deleted, too.
+        get = self._index.get_vectors
+        return readable(np.array(list(self._index.ids), np.uint64), lambda some: get(some.tolist()))
 
-    def _stored(self, keys: NDArray[np.uint64]) -> NDArray[np.float32]:
-        return np.asarray(self._index.get_vectors(keys.tolist()), dtype=np.float32)
+    def _stored(self) -> NDArray[np.float32]:
+        return np.asarray(self._index.get_vectors(self._keys().tolist()), dtype=np.float32)
 
-    def _read(self, file: str, space: str | Space | None) -> Any:
-        return _voyager().Index.load(file)
+    def _read(self, path: str, space: str | Space | None) -> Any:
+        return self._package().Index.load(path)
 
     def _write(self, path: str) -> None:
         self._index.save(path)
 
     def snippet(self, settings: Mapping[str, Any]) -> str:
         """Python."""
-        turned = "".join(f", query_{name}={value}" for name, value in settings.items())
+        turned = arguments({f"query_{name}": value for name, value in settings.items()})
         return f"ids, distances = index.query(queries, k{turned})"
 
     def build_snippet(self, knobs: Mapping[str, Any]) -> str:
         """Python; `vectors` are the rows, under cosine scaled to length one."""
-        names = {"seed": "random_seed"}
-        made = [f"{names.get(n, n)}={v}" for n, v in knobs.items() if n != "threads"]
-        threads = f", num_threads={knobs['threads']}" if "threads" in knobs else ""
-        given = [
-            f"voyager.Space.{_SPACES[self._space.name]}", str(self._dimension), *made,
-            f"storage_data_type=voyager.StorageDataType.{_STORAGE[self.storage]}",
-        ]  # fmt: skip
-        return f"index = voyager.Index({', '.join(given)})\nindex.add_items(vectors, ids{threads})"
+        making, adding = map(arguments, self._arguments(knobs))
+        return (
+            f"index = voyager.Index(voyager.Space.{_SPACES[self._space.name]}, "
+            f"{self._dimension}{making}, "
+            f"storage_data_type=voyager.StorageDataType.{_STORAGE[self.storage]})\n"
+            f"index.add_items(vectors, ids{adding})"
+        )
 
-    def describe(self) -> dict[str, Any]:
-        """Version, storage, links, size, and how it was built."""
-        index = self._held()
-        return {
-            **super().describe(),
-            "storage": self.storage,
-            "M": index.M,
-            "ef_construction": index.ef_construction,
-        }
-
-
-def _labels(index: Any) -> NDArray[np.uint64]:
-    """Labels of what is not deleted, rising; Voyager's own count has the deleted, too."""
-    labels = np.array(list(index.ids), dtype=np.uint64)
-    return readable(labels, lambda some: index.get_vectors(some.tolist()), RuntimeError)
-
-
-def _voyager() -> Any:
-    return import_extra("voyager", "voyager", "the system 'voyager'")
+    def _told(self) -> dict[str, Any]:
+        return {"storage": self.storage, **super()._told()}
