@@ -188,6 +188,12 @@ def test_a_filter_holds_in_every_engine(base: np.ndarray, tmp_path: Path) -> Non
 # -- what is wrong -----------------------------------------------------------------------------
 
 
+def test_the_mark_of_a_spec_is_no_pattern(base: np.ndarray, tmp_path: Path) -> None:
+    assert Shards.of("duckdb?path=a.duckdb&table=docs") is None
+    np.save(tmp_path / "a1.npy", base)
+    assert Shards.of(str(tmp_path / "a?.npy")) is not None
+
+
 def test_a_wrong_shard_is_named(base: np.ndarray, tmp_path: Path) -> None:
     shards = tmp_path / "shards"
     good = (shards / "part-4.npy").read_bytes()

@@ -205,10 +205,11 @@ def _named_by(base: str) -> list[str] | None:
         return _sorted(base, [str(p) for p in path.iterdir() if not p.name.startswith(".")])
     if path.exists():
         return [base] if is_shard(path.name) else None
-    if glob.has_magic(base):
-        return _sorted(base, [p for p in glob.glob(base, recursive=True) if Path(p).is_file()])
+    # The ? of a spec is none of a pattern.
     if is_spec(base):
         return None
+    if glob.has_magic(base):
+        return _sorted(base, [p for p in glob.glob(base, recursive=True) if Path(p).is_file()])
     raise FileNotFoundError(2, "no such file", base)
 
 
