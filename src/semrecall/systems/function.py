@@ -5,24 +5,22 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from semrecall.data import Vectors
-from semrecall.data.ids import ids as ids_of
 from semrecall.errors import InputError, SemrecallError, SystemFault
 from semrecall.registry import import_object
 from semrecall.space import space as space_of
-from semrecall.systems.answers import Row, in_order, matrix_of, row_of
-from semrecall.systems.base import Knob, System, searchable, warn_left_out
-from semrecall.systems.knobs import parse_knobs
+from semrecall.systems.answers import Row, row_of
+from semrecall.systems.asked import AskedSystem
+from semrecall.systems.base import Knob, searchable, warn_left_out
+from semrecall.systems.knobs import arguments
 from semrecall.systems.units import space_and_unit
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from semrecall.space import Space
 
 __all__ = ["FunctionSystem"]
@@ -30,20 +28,10 @@ __all__ = ["FunctionSystem"]
 #: What the first parameter is called or typed -> what it takes.
 _TAKES = {
     # The last one is LlamaIndex's.
-    "text": (
-        "text",
-        "query",
-        "question",
-        "q",
-        "input",
-        "str",
-        "query_str",
-        "prompt",
-        "str_or_query_bundle",
-    ),
-    "texts": ("texts", "questions", "list[str]", "Sequence[str]", "List[str]"),
-    "vector": ("vector", "embedding", "query_vector", "query_embedding", "emb", "list[float]"),
-    "vectors": ("vectors", "embeddings", "matrix", "query_vectors", "query_embeddings"),
+    "text": "text query question q input str query_str prompt str_or_query_bundle",
+    "texts": "texts questions list[str] Sequence[str] List[str]",
+    "vector": "vector embedding query_vector query_embedding emb list[float]",
+    "vectors": "vectors embeddings matrix query_vectors query_embeddings",
 }
 _K_NAMES = ("k", "top_k", "topk", "limit", "n", "n_results", "num_results", "size")
 _FILTER_NAMES = ("filter", "filters", "where", "filter_")
@@ -51,7 +39,7 @@ _FILTER_NAMES = ("filter", "filters", "where", "filter_")
 _METHODS = ("invoke", "retrieve", "search", "query")
 
 
-class FunctionSystem(System):
+class FunctionSystem(AskedSystem):
     """A function that is given a query and returns what it found.
 
     function: "module:function" or the function itself; an object that is asked by `invoke`,
@@ -78,7 +66,7 @@ class FunctionSystem(System):
         "knobs": "what can be turned, e.g. ef:10:500:log,rerank:0:100",
         "build": "module:function of (vectors, ids, space) that returns the search function",
     }
-    tells_dimension = False
+    telling_space = "say it: space=ip, or unit=squared-l2, ..."
 
     #: The vectors it was built from; None where it was not built here.
     _base: Vectors | None = None
@@ -98,12 +86,10 @@ class FunctionSystem(System):
                 "the system 'python' needs a function that searches, or one that builds",
                 hint='for example "python:my_app.search:retrieve"',
             )
-        self.score_unit = unit
-        self._space, self._convert = space_and_unit(space, unit)
-        self._id, self._takes = id, takes
-        self._knobs = tuple(parse_knobs(knobs) if isinstance(knobs, str) else knobs)
+        super().__init__(space, unit, knobs)
         if takes not in (None, *_TAKES):
             raise InputError(f"takes is {takes!r}; expected {', '.join(_TAKES)}")
+        self._id, self._takes, self._unit = id, takes, unit
         self._build = _resolved(build)
         self.buildable = build is not None
         self._name = build if isinstance(build, str) else ""
@@ -127,22 +113,23 @@ class FunctionSystem(System):
         self._name = function if isinstance(function, str) else default
         self._function = called
         self.spec = self.spec or f"python:{self._name}"
-        names, self._open = _parameters(called)
-        self._k_name = next((n for n in _K_NAMES if n in names[1:]), None)
-        self._filter_name = next((n for n in _FILTER_NAMES if n in names[1:]), None)
-        self._asks = self._takes or _guessed(called, self._name)
+        parameters = _parameters(called)
+        names = [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        self._k_name = next((n for n in _K_NAMES if n in names[1:]), "")
+        self._filter_name = next((n for n in _FILTER_NAMES if n in names[1:]), "")
+        self._asks = self._takes or _guessed(parameters, self._name)
         self.by_text = self._asks.startswith("text")
-        self.filtered = self._filter_name is not None
+        self.filtered = bool(self._filter_name)
         for knob in self._knobs:
-            if knob.kind == "search" and knob.name not in names and not self._open:
+            if knob.kind == "search" and knob.name not in names and not takes_any:
                 raise InputError(f"{self._name} has no parameter {knob.name!r} to turn")
 
     # -- what it is -----------------------------------------------------------------------
 
     @property
-    def knobs(self) -> tuple[Knob, ...]:
-        """Those that the spec names."""
-        return self._knobs
+    def _called(self) -> str:
+        return self.spec or self._name
 
     @property
     def built(self) -> bool:
@@ -150,34 +137,14 @@ class FunctionSystem(System):
         return hasattr(self, "_function")
 
     @property
-    def space(self) -> Space:
-        """The geometry of the scores; InputError when nothing tells it."""
-        if self._space is None:
-            raise InputError(
-                f"{self.spec or self._name} does not say the space of its scores",
-                hint="say it: space=ip, or unit=squared-l2, ...",
-            )
-        return self._space
-
-    @property
-    def score_space(self) -> Space | None:
-        """The geometry of the scores, where it is known."""
-        return self._space
-
-    @property
     def dimension(self) -> int:
         """Not known, unless it was built here."""
-        return self._built_from("dimension")
+        return super().dimension if self._base is None else self._base.dimension
 
     @property
     def ntotal(self) -> int:
         """Not known, unless it was built here."""
-        return self._built_from("length")
-
-    def _built_from(self, what: str) -> int:
-        if self._base is None:
-            raise InputError(f"{self.spec or self._name} does not tell the {what} of its vectors")
-        return int(getattr(self._base, what))
+        return super().ntotal if self._base is None else len(self._base)
 
     def describe(self) -> dict[str, Any]:
         """The name of the function and what it takes."""
@@ -185,15 +152,13 @@ class FunctionSystem(System):
 
     def snippet(self, settings: Any) -> str:
         """The call with these settings."""
-        given = "".join(f", {name}={value!r}" for name, value in settings.items())
-        name = self._name.rpartition(":")[2]
-        return f"{name}(query{f', {self._k_name}=k' if self._k_name else ''}{given})"
+        k = f", {self._k_name}=k" if self._k_name else ""
+        return f"{self._name.rpartition(':')[2]}(query{k}{arguments(settings)})"
 
     def build_snippet(self, knobs: Any) -> str:
         """The call of the function that builds."""
-        given = "".join(f", {name}={value!r}" for name, value in knobs.items())
         built = getattr(self._build, "__name__", "build")
-        return f"index = {built}(vectors, ids, {self.space.name!r}{given})"
+        return f"index = {built}(vectors, ids, {self.space.name!r}{arguments(knobs)})"
 
     # -- made and searched ----------------------------------------------------------------
 
@@ -202,13 +167,13 @@ class FunctionSystem(System):
         given = self.turned("build", knobs)
         if self._build is None:
             raise InputError(
-                f"{self.spec or self._name} is searched as it is: it names no function that builds",
+                f"{self._called} is searched as it is: it names no function that builds",
                 hint="name one, of (vectors, ids, space): build=module:function",
             )
         geometry = space_of(space)
         made = copy.copy(self)
-        made._space, made._convert = space_and_unit(geometry, self.score_unit)
-        vectors = Vectors.of(base) if ids is None else Vectors.of(base, ids=ids_of(ids))
+        made._space, made._convert = space_and_unit(geometry, self._unit)
+        vectors = Vectors.of(base, ids=ids)
         matrix = vectors.require_matrix()
         rows = np.flatnonzero(searchable(matrix, geometry))
         warn_left_out(rows, len(matrix), vectors.ids)
@@ -218,49 +183,27 @@ class FunctionSystem(System):
         made._name, made._base = self._name, kept
         return made
 
-    def search(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        *,
-        texts: Sequence[str] | None = None,
-        filters: Sequence[Any] | None = None,
-        **settings: Any,
-    ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """What the function returns for these queries, the first k of each.
-
-        Raises SystemFault, naming the query, when it fails or returns something else.
-        """
-        turned = self.turned("search", settings)
-        if k < 1:
-            raise InputError(f"k is {k}; expected at least 1")
-        if not self.built:
-            raise InputError(f"{self.spec or self._name} is empty", hint="call build(base, space)")
-        if self._k_name:
-            turned[self._k_name] = k
-        asked: Any = queries
-        if self.by_text:
-            if texts is None:
-                raise InputError(f"{self.spec or self._name} is asked in text; texts are missing")
-            asked = list(texts)
+    def _rows(
+        self, asked: Any, filters: Sequence[Any] | None, k: int, settings: Mapping[str, Any]
+    ) -> list[Row]:
+        given = {**settings, self._k_name: k} if self._k_name else dict(settings)
+        if not self._filter_name:
+            filters = None
         if self._asks.endswith("s"):
-            rows = self._all_at_once(asked, filters, turned)
-        else:
-            rows = [self._one(asked[row], row, filters, turned) for row in range(len(asked))]
-        ids, scores = matrix_of(rows, k)
-        natural = None if scores is None else np.asarray(self._convert(scores), dtype=np.float64)
-        return ids, in_order(natural, self._space, self.spec or self._name)
+            return self._all_at_once(asked, filters, given)
+        return [self._one(asked[row], row, filters, given) for row in range(len(asked))]
 
     def _one(self, query: Any, row: int, filters: Any, given: dict[str, Any]) -> Row:
-        if filters is not None and self._filter_name and filters[row] is not None:
-            given = given | {self._filter_name: filters[row]}
+        if filters is not None and filters[row] is not None:
+            given = {**given, self._filter_name: filters[row]}
         found = _asked(f"{self._name} failed on query {row}", self._function, query, **given)
         return row_of(found, self._id)
 
-    def _all_at_once(self, asked: Sequence[Any], filters: Any, given: dict[str, Any]) -> list[Row]:
-        if filters is not None and self._filter_name:
-            given = given | {self._filter_name: list(filters)}
-        found = _asked(self._name, self._function, asked, **given)
+    def _all_at_once(self, asked: Any, filters: Any, given: dict[str, Any]) -> list[Row]:
+        if filters is not None:
+            given = {**given, self._filter_name: list(filters)}
+        batch = list(asked) if self.by_text else asked
+        found = _asked(self._name, self._function, batch, **given)
         if isinstance(found, tuple) and len(found) == 2 and len(found[0]) == len(found[1]):
             # Ids and scores; two queries with a tuple each would be a list of tuples.
             rows = [(list(i), list(s)) for i, s in zip(*found, strict=True)]
@@ -295,30 +238,25 @@ def _asked(name: str, function: Callable[..., Any], *given: Any, **more: Any) ->
     return found
 
 
-def _parameters(function: Callable[..., Any]) -> tuple[list[str], bool]:
-    """Names of the parameters, and whether it takes any other by name."""
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Its parameters; none where Python cannot tell them."""
     try:
-        found = inspect.signature(function).parameters.values()
+        return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
-        return ["query"], False
-    named = [p.name for p in found if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    return named, any(p.kind is p.VAR_KEYWORD for p in found)
+        return []
 
 
-def _guessed(function: Callable[..., Any], called: str) -> str:
+def _guessed(parameters: Sequence[inspect.Parameter], called: str) -> str:
     """What it takes, by the type of its first parameter, else by the name."""
-    try:
-        first = next(iter(inspect.signature(function).parameters.values()), None)
-    except (TypeError, ValueError):
-        first = None
+    first = parameters[0] if parameters else None
     typed = "" if first is None or first.annotation is first.empty else first.annotation
     kind = typed.__name__ if isinstance(typed, type) else re.sub(r"[\w.]+\.", "", str(typed))
     name = "" if first is None else first.name
     if "float" in kind or "ndarray" in kind.lower():
-        return "vectors" if name in _TAKES["vectors"] or name == "queries" else "vector"
+        return "vectors" if name in _TAKES["vectors"].split() or name == "queries" else "vector"
     for word in (kind, name):
         for takes, names in _TAKES.items():
-            if word in names:
+            if word in names.split():
                 return takes
     raise InputError(
         f"the first parameter of {called} ({name!r}) does not tell what it takes",

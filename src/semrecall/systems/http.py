@@ -7,22 +7,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 from urllib.parse import quote
-
-import numpy as np
 
 from semrecall.errors import FormatError, InputError, SystemFault
 from semrecall.registry import did_you_mean, positive
-from semrecall.systems.answers import Row, as_id, in_order, matrix_of
-from semrecall.systems.base import Knob, System
-from semrecall.systems.knobs import parse_knobs
-from semrecall.systems.units import space_and_unit
+from semrecall.systems.answers import Row, as_id
+from semrecall.systems.asked import AskedSystem
 from semrecall.web import Client, in_parallel
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from semrecall.space import Space
 
 __all__ = ["HttpSystem", "Template", "read_path"]
@@ -90,7 +84,7 @@ class Template:
         return set(_PLACEHOLDER.findall(self.path)) | set(_placeholders(self.body))
 
 
-class HttpSystem(System):
+class HttpSystem(AskedSystem):
     """An endpoint that a template describes.
 
     template: the path of a JSON file, or the fields of a `Template`. timeout: seconds a request
@@ -104,13 +98,9 @@ class HttpSystem(System):
         "concurrency": "requests at a time; 4 when left out",
         "space": "ip, cosine or l2, where the template does not say",
     }
-    tells_dimension = False
+    telling_space = 'say it in the template: "space": "ip", or "unit": "squared-l2"'
     buildable = False
-
-    @property
-    def remote(self) -> bool:
-        """Always: a server does the work."""
-        return True
+    remote = True
 
     def __init__(
         self,
@@ -125,14 +115,10 @@ class HttpSystem(System):
                 "the system 'http' needs an address and a template",
                 hint='for example "http://127.0.0.1:8000?template=search.json"',
             )
-        if isinstance(template, Mapping):
-            self.template = Template.of(template)
-        else:
-            self.template = Template.read(template)
-        form = self.template
+        form = Template.of(template) if isinstance(template, Mapping) else Template.read(template)
+        self.template = form
+        super().__init__(form.space or space, form.unit, form.knobs)
         self.concurrency = int(positive(concurrency, "concurrency"))
-        self._space, self._convert = space_and_unit(form.space or space, form.unit)
-        self._knobs = parse_knobs(form.knobs)
         names = form.placeholders()
         kinds = {_OF_QUERIES[name] for name in names if name in _OF_QUERIES}
         if len(kinds) != 1:
@@ -167,39 +153,8 @@ class HttpSystem(System):
     # -- what it is -----------------------------------------------------------------------
 
     @property
-    def knobs(self) -> tuple[Knob, ...]:
-        """Those that the template names."""
-        return self._knobs
-
-    @property
-    def built(self) -> bool:
-        """Always: what is behind the endpoint is its own business."""
-        return True
-
-    @property
-    def space(self) -> Space:
-        """The geometry of the scores; InputError where the template does not say."""
-        if self._space is None:
-            raise InputError(
-                f"{self.spec or self._client.url} does not say the space of its scores",
-                hint='say it in the template: "space": "ip", or "unit": "squared-l2"',
-            )
-        return self._space
-
-    @property
-    def score_space(self) -> Space | None:
-        """The geometry of the scores, where it is known."""
-        return self._space
-
-    @property
-    def dimension(self) -> NoReturn:
-        """Not known."""
-        raise InputError(f"{self.spec or self._client.url} does not tell the dimension")
-
-    @property
-    def ntotal(self) -> NoReturn:
-        """Not known."""
-        raise InputError(f"{self.spec or self._client.url} does not tell how many vectors it has")
+    def _called(self) -> str:
+        return self.spec or self._client.url
 
     def describe(self) -> dict[str, Any]:
         """Where it is and how it is asked; never a header."""
@@ -219,49 +174,28 @@ class HttpSystem(System):
 
     def build(self, base: Any, space: str | Space, ids: Any = None, **knobs: Any) -> Self:
         """Refused: an endpoint is searched as it is."""
-        raise InputError(f"{self.spec or self._client.url} is searched as it is, and not built")
+        raise InputError(f"{self._called} is searched as it is, and not built")
 
-    def search(
-        self,
-        queries: NDArray[np.float32],
-        k: int,
-        *,
-        texts: Sequence[str] | None = None,
-        filters: Sequence[Any] | None = None,
-        **settings: Any,
-    ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """What the endpoint answers.
-
-        Raises SystemFault in its own words when it refuses, and where the reply lacks what the
-        template says.
-        """
-        turned = self.turned("search", settings)
-        if k < 1:
-            raise InputError(f"k is {k}; expected at least 1")
-        if self.by_text and texts is None:
-            raise InputError(f"{self.spec or self._client.url} is asked in text; texts are missing")
-        fixed = {n.name: n.default for n in self._knobs if n.default is not None} | turned
-        asked = list(texts or ()) if self.by_text else [row.tolist() for row in queries]
-        wanted = list(filters) if filters is not None else [None] * len(asked)
+    def _rows(
+        self, asked: Any, filters: Sequence[Any] | None, k: int, settings: Mapping[str, Any]
+    ) -> list[Row]:
+        fixed = {n.name: n.default for n in self._knobs if n.default is not None}
+        fixed |= {**settings, "k": k}
+        queries = list(asked) if self.by_text else [row.tolist() for row in asked]
+        wanted = [None] * len(queries) if filters is None else list(filters)
         step = self.template.batch if self.batched else 1
         parts = [
-            {"queries": asked[at : at + step], "filters": wanted[at : at + step], "k": k} | fixed
-            for at in range(0, len(asked), step)
+            (queries[at : at + step], wanted[at : at + step], fixed)
+            for at in range(0, len(queries), step)
         ]
-        rows = [row for part in in_parallel(self._ask, parts, self.concurrency) for row in part]
-        ids, scores = matrix_of(rows, k)
-        if scores is not None:
-            scores = np.asarray(self._convert(scores), dtype=np.float64)
-        return ids, in_order(scores, self._space, self.spec or self._client.url)
+        return [row for part in in_parallel(self._ask, parts, self.concurrency) for row in part]
 
-    def _ask(self, part: Mapping[str, Any]) -> list[Row]:
-        """The answers to one request."""
-        form, kind = self.template, "text" if self.by_text else "vector"
-        given = {name: value for name, value in part.items() if name != "queries"}
-        given |= {f"{kind}s": part["queries"], kind: part["queries"][0]}
-        given["filter"] = part["filters"][0]
-        if all(wanted is None for wanted in part["filters"]):
-            given["filters"] = None
+    def _ask(self, part: tuple[list[Any], list[Any], Mapping[str, Any]]) -> list[Row]:
+        """The answers to one request: of these queries, with these filters."""
+        (queries, filters, fixed), form = part, self.template
+        kind = "text" if self.by_text else "vector"
+        given = {**fixed, f"{kind}s": queries, kind: queries[0], "filter": filters[0]}
+        given["filters"] = None if all(wanted is None for wanted in filters) else filters
         path = _PLACEHOLDER.sub(
             lambda match: quote(_plain(given.get(match[1])), safe=""), form.path
         )
@@ -270,10 +204,10 @@ class HttpSystem(System):
         if form.rows is None:
             return [self._row(reply)]
         rows = read_path(reply, form.rows)
-        if not isinstance(rows, list) or len(rows) != len(part["queries"]):
+        if not isinstance(rows, list) or len(rows) != len(queries):
             found = f"{len(rows)} answers" if isinstance(rows, list) else "no list"
             raise SystemFault(
-                f"{self._client.url} was asked {len(part['queries'])} queries and has {found} at "
+                f"{self._client.url} was asked {len(queries)} queries and has {found} at "
                 f"{form.rows!r}"
             )
         return [self._row(row) for row in rows]
