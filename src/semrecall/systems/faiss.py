@@ -134,16 +134,20 @@ class FaissSystem(InProcessSystem):
     @contextmanager
     def _turned_to(self, settings: Mapping[str, Any], k: int) -> Iterator[None]:
         """Set the knobs, and put them back, whatever happens."""
-        before = [dial.get() for dial in self._dials]
+        turned = []
         try:
-            for dial, stands in zip(self._dials, before, strict=True):
+            for dial in self._dials:
+                stands = dial.get()
                 value = settings.get(dial.knob.name, stands)
-                # No more candidates than vectors: some indexes never return otherwise.
-                most = max(1.0, self._size / k) if dial.knob.name == "k_factor" else value
-                dial.set(min(value, most))
+                if dial.knob.name == "k_factor":
+                    # No more candidates than vectors: some indexes never return otherwise.
+                    value = min(value, max(1.0, self._size / k))
+                if value != stands:
+                    turned.append((dial, stands))
+                    dial.set(value)
             yield
         finally:
-            for dial, stands in zip(self._dials, before, strict=True):
+            for dial, stands in turned:
                 dial.set(stands)
 
     def _asked(self, queries: NDArray[np.float32], k: int = 1) -> NDArray[np.float32]:

@@ -404,8 +404,7 @@ class InProcessSystem(System):
             digits = keys.astype(np.dtypes.StringDType())
             digits[missing] = ""
             return digits
-        plain = np.where(missing, 0, keys).astype(np.int64)
-        plain[missing] = -1
+        plain = np.where(missing, -1, keys.astype(np.int64, copy=False))
         return plain if self._table is None else self._table[plain]
 
     def codes(self) -> Vectors | None:
