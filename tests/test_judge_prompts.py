@@ -19,7 +19,6 @@ from semrecall.judges.prompts import (
     Messages,
     Prompt,
     TextPart,
-    document_ids,
     load_prompt,
     new_fence,
     prompt_names,
@@ -197,7 +196,7 @@ def test_one_question() -> None:
 
 def test_several_documents_have_ids_that_say_nothing() -> None:
     prompt = load_prompt("relevance")
-    ids = document_ids(2)
+    ids = ("d1", "d2")
     asked = [question("tea", "green"), question("tea", "blue")]
     messages = prompt.messages(asked, FENCE, ids=ids)
     assert data_of(messages) == {
@@ -272,7 +271,7 @@ def test_the_media_type_comes_from_the_bytes(tmp_path: Path, media_type: str, da
             TextPart("image 1:"),
             ImagePart(media_type=media_type, data=encoded),
         )
-        assert messages.images == 1
+        assert sum(isinstance(part, ImagePart) for part in messages.parts) == 1
 
 
 def test_images_of_several_documents_are_named() -> None:
@@ -281,7 +280,7 @@ def test_images_of_several_documents_are_named() -> None:
         question("shoe", "blue"),
         question("shoe", "", "https://x.org/2.png"),
     ]
-    messages = load_prompt("product").messages(asked, FENCE, ids=document_ids(3))
+    messages = load_prompt("product").messages(asked, FENCE, ids=("d1", "d2", "d3"))
     names = [document.get("image") for document in data_of(messages)["documents"]]
     assert names == ["image 1", None, "image 2"]
     assert messages.parts[3:5] == (TextPart("image 2:"), ImagePart(url="https://x.org/2.png"))

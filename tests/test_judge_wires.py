@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from semrecall.errors import InputError
 from semrecall.judges.contract import Document, Question, Scale, Status
+from semrecall.judges.hearing import label_confidence
 from semrecall.judges.prompts import load_prompt
 from semrecall.judges.replies import parse_reply
-from semrecall.judges.wires import WIRES, Heard, Manner, Sampling, label_confidence
+from semrecall.judges.wires import WIRES, Heard, Manner, Sampling
 
 OPENAI, ANTHROPIC = WIRES["openai"], WIRES["anthropic"]
 PROMPT = load_prompt("relevance", "binary")

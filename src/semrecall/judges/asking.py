@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from semrecall.errors import JudgeFault
 from semrecall.judges.contract import Answer, Judge, Question, Reply, Status
-from semrecall.judges.ledger import Kept, Ledger
+from semrecall.judges.ledger import Kept, Ledger, is_open
 
 __all__ = ["ask", "unasked"]
 
@@ -61,7 +61,7 @@ def ask(
         _ask_members(judge, keyed, ledger, again, enter, watch)
         return ledger.kept(number, by_key)
     batched = ledger.in_batches(number)
-    opened = [k for k in by_key if k not in batched and _is_open(kept.get(k), again)]
+    opened = [k for k in by_key if k not in batched and is_open(kept.get(k), again)]
     if not opened:
         return kept
     judge.memory = ledger
@@ -81,7 +81,7 @@ def ask(
         time.sleep(_LOOK_AGAIN_SECONDS)
         kept = ledger.kept(number, by_key)
         batched = ledger.in_batches(number)
-        opened = [k for k in work.elsewhere if k not in batched and _is_open(kept.get(k), ())]
+        opened = [k for k in work.elsewhere if k not in batched and is_open(kept.get(k), ())]
     return ledger.kept(number, by_key)
 
 
@@ -102,14 +102,8 @@ def unasked(
         lacking = [q for k, q in by_key.items() if not (k in kept and kept[k].settled)]
         return [pair for m in judge.members for pair in unasked(m, lacking, ledger, again=again)]
     batched = set() if number is None else ledger.in_batches(number)
-    opened = [k for k in by_key if k not in batched and _is_open(kept.get(k), again)]
+    opened = [k for k in by_key if k not in batched and is_open(kept.get(k), again)]
     return [(judge, [by_key[key] for key in opened])]
-
-
-def _is_open(kept: Kept | None, again: Collection[Status]) -> bool:
-    if kept is None or kept.status is None:
-        return True
-    return not kept.settled and (kept.status.passing or kept.status in again)
 
 
 def _tried(kept: Kept | None, again: Collection[Status]) -> Mapping[str, int]:

@@ -22,19 +22,21 @@ from collections.abc import (
 )
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 from semrecall.errors import InputError, JudgeFault, Stopped
 from semrecall.judges.batch_line import PLACES, Batch, BatchLine, Request
 from semrecall.judges.contract import Answer, Document, Question, Reply, Status
 from semrecall.judges.hearing import Heard
-from semrecall.judges.ledger import Kept, Ledger, LedgerBatch
+from semrecall.judges.ledger import Ledger, LedgerBatch, is_open
 from semrecall.judges.llm import LLMJudge, run_anywhere
 from semrecall.judges.prompts import new_fence
-from semrecall.judges.session import best_of, with_text
-from semrecall.judges.wires import Manner, label_confidence
+from semrecall.judges.session import best_of, understood, with_text
+from semrecall.judges.wires import Manner
 
 __all__ = ["Batch", "Collected", "collect", "poll", "submit"]
+
+T = TypeVar("T")
 
 #: What may be asked once more in a later batch; other failures of the model are its last word.
 _ONCE_MORE = frozenset(
@@ -88,12 +90,11 @@ def submit(
     opened = desk.open(questions, again)
     requests = desk.requests(opened)
     blocks = _blocks(requests, *_limits(judge, most))
-    found: list[Batch] = []
 
-    async def run(http: BatchLine) -> None:
-        found.extend([await desk.hand_in(http, block) for block in blocks])
+    async def run(http: BatchLine) -> list[Batch]:
+        return [await desk.hand_in(http, block) for block in blocks]
 
-    _run(judge, run)
+    found = _run(judge, run)
     if desk.stopped is not None:
         raise desk.stopped
     return found
@@ -102,13 +103,11 @@ def submit(
 def poll(judge: LLMJudge, ledger: Ledger) -> list[Batch]:
     """How far the judge's batches are, oldest first; those collected before stay out."""
     desk = _Desk(judge, ledger)
-    found: list[Batch] = []
 
-    async def run(http: BatchLine) -> None:
-        found.extend([(await desk.look(http, noted))[0] for noted in desk.out()])
+    async def run(http: BatchLine) -> list[Batch]:
+        return [(await desk.look(http, noted))[0] for noted in desk.out()]
 
-    _run(judge, run)
-    return found
+    return _run(judge, run)
 
 
 def collect(judge: LLMJudge, ledger: Ledger, questions: Sequence[Question] = ()) -> Collected:
@@ -158,7 +157,7 @@ class _Desk:
             rows.append((question.query_id, question.doc_id, question.repeat, key))
         ledger.enter_pairs(self.number, rows)
         kept = ledger.kept(self.number, by_key)
-        wanted = [key for key in by_key if _is_open(kept.get(key), again)]
+        wanted = [key for key in by_key if is_open(kept.get(key), again)]
         ours = ledger.claim(self.number, wanted)
         return [
             replace(by_key[key], tried=kept[key].tried if key in kept else {})
@@ -335,32 +334,16 @@ class _Desk:
 
     def _reply(self, question: Question, heard: Heard, form: str) -> Reply:
         """What was heard of one window as a reply of the ledger; not final yet."""
-        judge = self.judge
-        mode = ""
-        answer = (
-            Answer(question, heard.status, reason=heard.message, final=False)
-            if (heard.status is not Status.SETTLED)
-            else None
-        )
-        if answer is None:
-            texts = f"{question.query}\n{question.document.text}"
-            parsed = judge.prompt.read(heard.text, judged=texts)
-            found, mode = parsed.found[0], parsed.mode
-            grade = None if found.grade is None else float(found.grade)
-            sure = (
-                None
-                if found.grade is None
-                else label_confidence(heard, found.at, found.grade, judge.scale)
-            )
-            answer = Answer(question, found.status, grade, found.reason, sure, final=False)
+        texts = f"{question.query}\n{question.document.text}"
+        answer, mode = understood(self.judge, question, heard, texts)
         return Reply(
-            (answer,),
+            (replace(answer, final=False),),
             answer.status,
             f"batch {form}{mode}",
             raw=heard.text or heard.message,
             tokens_in=heard.tokens_in,
             tokens_out=heard.tokens_out,
-            cost=judge.budget.cost(heard.tokens_in, heard.tokens_out),
+            cost=self.judge.budget.cost(heard.tokens_in, heard.tokens_out),
         )
 
     def _learn(self, heard: Heard, used: Manner) -> None:
@@ -394,12 +377,6 @@ class _Desk:
 # -- small things ----------------------------------------------------------------------------------
 
 
-def _is_open(kept: Kept | None, again: Collection[Status]) -> bool:
-    if kept is None or kept.status is None:
-        return True
-    return not kept.settled and (kept.status.passing or kept.status in again)
-
-
 def _limits(judge: LLMJudge, most: int | None) -> tuple[int, int]:
     """Requests and bytes of one batch at most."""
     if most is not None and most < 1:
@@ -430,11 +407,11 @@ def _key_of(name: str) -> tuple[bytes, int]:
     return (bytes.fromhex(found[1]), int(found[2] or 0)) if found else (b"", 0)
 
 
-def _run(judge: LLMJudge, work: Callable[[BatchLine], Coroutine[Any, Any, None]]) -> None:
+def _run(judge: LLMJudge, work: Callable[[BatchLine], Coroutine[Any, Any, T]]) -> T:
     """Do the work over one session; also from within a running event loop."""
 
-    async def run() -> None:
+    async def run() -> T:
         async with BatchLine(judge) as http:
-            await work(http)
+            return await work(http)
 
-    run_anywhere(run)
+    return run_anywhere(run)

@@ -14,9 +14,8 @@ from urllib.parse import quote, urlsplit
 from semrecall.errors import JudgeFault, Stopped
 from semrecall.judges.contract import Question, Status
 from semrecall.judges.hearing import Heard, as_dict, shown
+from semrecall.judges.line import Connection, as_json, in_words
 from semrecall.judges.llm import LLMJudge
-from semrecall.registry import import_extra
-from semrecall.web import is_local
 
 __all__ = ["PLACES", "Batch", "BatchLine", "Place", "Request"]
 
@@ -186,36 +185,19 @@ def _counts(value: Any) -> dict[str, int]:
 # -- HTTP ------------------------------------------------------------------------------------------
 
 
-class BatchLine:
+class BatchLine(Connection):
     """Calls to where batches live. Raises JudgeFault or Stopped with the endpoint's own words."""
 
     def __init__(self, judge: LLMJudge) -> None:
-        self._http = import_extra("aiohttp", "llm", "batches")
-        self._wire = judge.wire
-        self._key = judge.wire.key(judge.base_url)
-        self._headers = judge.wire.headers(self._key, judge.base_url)
-        self._headers.pop("Content-Type")
-        self._local = is_local(judge.url)
+        super().__init__(judge.wire, judge.base_url, "batches")
 
-    async def __aenter__(self) -> BatchLine:
+    def _manners(self) -> dict[str, Any]:
         timeout = self._http.ClientTimeout(total=None, sock_connect=30, sock_read=300)
-        self._session = self._http.ClientSession(
-            timeout=timeout,
-            headers={**self._headers, "User-Agent": "semrecall"},
-            trust_env=not self._local,
-        )
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._session.close()
+        return {"timeout": timeout}
 
     async def json(self, method: str, address: str, body: Any = None) -> Any:
         """Send JSON, or nothing, and get JSON."""
-        if body is None:
-            return await self._call(method, address, {})
-        data = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
-        sent = {"data": data, "headers": {"Content-Type": "application/json"}}
-        return await self._call(method, address, sent)
+        return await self._call(method, address, {} if body is None else as_json(body))
 
     async def upload(self, address: str, data: bytes) -> Any:
         """Send a file of JSON lines."""
@@ -260,9 +242,9 @@ class BatchLine:
         raise AssertionError("unreachable")
 
     def _fault(self, address: str, reply: Any, data: bytes) -> JudgeFault | Stopped:
-        heard = self._wire.read(reply.status, reply.headers, data)
-        words = heard.message.replace(self._key, "[key]") if self._key else heard.message
-        message = f"{_shortened(address)} says (HTTP {reply.status}): {words or 'no words'}"
+        heard = self._hide(self._wire.read(reply.status, reply.headers, data))
+        place, words = _shortened(address), heard.message or "no words"
+        message = f"{place} says (HTTP {reply.status}): {words}"
         if heard.status is Status.QUOTA:
             return Stopped(message, hint=heard.hint)
         hint = heard.hint
@@ -271,9 +253,8 @@ class BatchLine:
         return JudgeFault(message, hint=hint or "nothing is lost: run the same again")
 
     def _unreached(self, address: str, error: Exception) -> JudgeFault:
-        words = " ".join(str(error).split()) or type(error).__name__
         return JudgeFault(
-            f"{_shortened(address)} cannot be reached: {words}",
+            f"{_shortened(address)} cannot be reached: {in_words(error)}",
             hint="nothing is lost: run the same again",
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import unicodedata
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from semrecall.errors import InputError
 
@@ -238,6 +239,20 @@ class Judge(ABC):
     @cached_property
     def _fingerprinted(self) -> hashlib._Hash:
         return hashlib.sha256(self.fingerprint)
+
+    def copied(self) -> Self:
+        """A copy that may become a judge of another identity."""
+        other = copy.copy(self)
+        for name in ("fingerprint", "_fingerprinted"):
+            vars(other).pop(name, None)
+        return other
+
+    def passed_over(self, question: Question) -> Reply | None:
+        """The reply of a judge of texts to an image alone; None where there is a text."""
+        if question.document.image is None or question.document.text:
+            return None
+        answer = Answer(question, Status.SKIPPED, reason="an image; this judge reads texts")
+        return Reply((answer,), answer.status, calls=0)
 
     def combine(self, question: Question, answers: Sequence[Answer]) -> Answer:
         """One answer of those of the members, in their order."""

@@ -44,17 +44,9 @@ class CrossEncoderJudge(Judge):
         name: str | None = None,
         version: str = "",
     ) -> None:
-        cuts = [thresholds] if isinstance(thresholds, int | float) else list(thresholds or [])
-        if any(b <= a for a, b in pairwise(cuts)) or not np.isfinite(cuts).all():
-            raise InputError(f"thresholds are {cuts}; expected rising numbers")
+        self._cut_at(thresholds, relevant)
         if batch < 1:
             raise InputError(f"batch is {batch}; expected at least 1")
-        self.thresholds = tuple(float(cut) for cut in cuts)
-        self.scale = Scale({g: f"grade {g}" for g in range(max(len(cuts), 1) + 1)}, relevant)
-        self._options: dict[str, Any] = {
-            "batch": batch, "max_length": max_length, "device": device, "name": name,
-            "version": version,
-        }  # fmt: skip
         self._called = model if isinstance(model, str) else type(model).__name__
         self.name = name or f"crossencoder:{self._called}"
         self._model = None if isinstance(model, str) else model
@@ -73,12 +65,16 @@ class CrossEncoderJudge(Judge):
 
     def with_thresholds(self, thresholds: Sequence[float]) -> CrossEncoderJudge:
         """The same model with these thresholds."""
-        model = self._called if self._model is None else self._model
-        made = CrossEncoderJudge(
-            model, thresholds=thresholds, relevant=int(self.scale.relevant), **self._options
-        )
-        made._called, made.name = self._called, self.name
+        made = self.copied()
+        made._cut_at(thresholds, self.scale.relevant)
         return made
+
+    def _cut_at(self, thresholds: Sequence[float] | float | None, relevant: float) -> None:
+        cuts = [thresholds] if isinstance(thresholds, int | float) else list(thresholds or [])
+        if any(b <= a for a, b in pairwise(cuts)) or not np.isfinite(cuts).all():
+            raise InputError(f"thresholds are {cuts}; expected rising numbers")
+        self.thresholds = tuple(float(cut) for cut in cuts)
+        self.scale = Scale({g: f"grade {g}" for g in range(max(len(cuts), 1) + 1)}, relevant)
 
     def scores(self, questions: Sequence[Question]) -> NDArray[np.float64]:
         """The model's score of each question, (n,)."""
@@ -104,12 +100,12 @@ class CrossEncoderJudge(Judge):
             )
         waiting = iter(questions)
         while taken := list(islice(waiting, self._batch)):
-            unread = [q for q in taken if q.document.image is not None and not q.document.text]
-            reason = "an image; this judge reads texts"
-            for question in unread:
-                skipped = Answer(question, Status.SKIPPED, reason=reason)
-                record(Reply((skipped,), skipped.status, calls=0))
-            block = [question for question in taken if question not in unread]
+            block = []
+            for question in taken:
+                if (skipped := self.passed_over(question)) is None:
+                    block.append(question)
+                else:
+                    record(skipped)
             if not block:
                 continue
             start = time.perf_counter()

@@ -72,9 +72,8 @@ class FunctionJudge(Judge):
     def answer(self, questions: Iterable[Question], record: Record) -> None:
         """Call the function on each pair."""
         for question in questions:
-            if question.document.image is not None and not question.document.text:
-                unread = Answer(question, Status.SKIPPED, reason="an image; this judge reads texts")
-                record(Reply((unread,), unread.status, calls=0))
+            if (skipped := self.passed_over(question)) is not None:
+                record(skipped)
                 continue
             start = time.perf_counter()
             try:

@@ -14,7 +14,7 @@ import socket
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ from semrecall.errors import InputError, LedgerFault
 from semrecall.formats.ledgers import open_for_reading
 from semrecall.judges.contract import Answer, Judge, Reply, Status, digest
 
-__all__ = ["HUMAN", "Kept", "Ledger", "LedgerBatch", "LedgerJudge", "Vote"]
+__all__ = ["HUMAN", "Kept", "Ledger", "LedgerBatch", "LedgerJudge", "Vote", "is_open"]
 
 #: What the name of a person among the judges starts with.
 HUMAN = "human:"
@@ -99,6 +99,13 @@ class Kept(NamedTuple):
     def settled(self) -> bool:
         """Whether there is a grade."""
         return self.status is Status.SETTLED
+
+
+def is_open(kept: Kept | None, again: Collection[Status]) -> bool:
+    """Whether a key is to be asked. again: statuses without a grade that are asked once more."""
+    if kept is None or kept.status is None:
+        return True
+    return not kept.settled and (kept.status.passing or kept.status in again)
 
 
 @dataclass(frozen=True)
@@ -324,7 +331,10 @@ class Ledger:
             for row in _by_block(run, query, judge, wanted):
                 key, status, grade, reason, confidence, flags, query, document, final = row
                 before = found.get(key)
-                tried = _ONCE[status] if before is None else _one_more(before.tried, status)
+                if before is None:
+                    tried = _ONCE[status]
+                else:
+                    tried = {**before.tried, status: before.tried.get(status, 0) + 1}
                 if final or before is None:
                     found[key] = Kept(
                         _STATUSES[status] if final else None, grade, reason, confidence,
@@ -517,26 +527,21 @@ class Ledger:
 
     def votes(self, judge: int) -> list[Vote]:
         """Every label a person gave, in order, those undone among them."""
-        with self._reading() as run:
-            rows = run(
-                "SELECT a.query_id, a.doc_id, a.grade, a.status, a.reason, a.kind, a.probability,"
-                " a.seconds, p.repeat FROM answers a JOIN pairs p"
-                " ON p.judge=a.judge AND p.query_id=a.query_id AND p.doc_id=a.doc_id"
-                " AND p.key=a.key WHERE a.judge=? ORDER BY a.id",
-                (judge,),
-            ).fetchall()
-        return [Vote(q, d, g, _STATUSES[s], r, k, p, t, n) for q, d, g, s, r, k, p, t, n in rows]
+        return [vote for _, _, vote in self._votes("WHERE a.judge=?", judge)]
 
     def human_votes(self, after: int = 0) -> list[tuple[int, int, Vote]]:
         """(row, judge, vote) of all people in order, from the row after that one on."""
+        people = "JOIN judges j ON j.id=a.judge WHERE a.id>? AND substr(j.name, 1, ?)=?"
+        return self._votes(people, after, len(HUMAN), HUMAN)
+
+    def _votes(self, which: str, *values: Any) -> list[tuple[int, int, Vote]]:
         with self._reading() as run:
             rows = run(
                 "SELECT a.id, a.judge, a.query_id, a.doc_id, a.grade, a.status, a.reason, a.kind,"
-                " a.probability, a.seconds, p.repeat FROM answers a JOIN judges j ON j.id=a.judge"
-                " JOIN pairs p ON p.judge=a.judge AND p.query_id=a.query_id"
-                " AND p.doc_id=a.doc_id AND p.key=a.key"
-                " WHERE a.id>? AND substr(j.name, 1, ?)=? ORDER BY a.id",
-                (after, len(HUMAN), HUMAN),
+                " a.probability, a.seconds, p.repeat FROM answers a JOIN pairs p"
+                " ON p.judge=a.judge AND p.query_id=a.query_id AND p.doc_id=a.doc_id"
+                f" AND p.key=a.key {which} ORDER BY a.id",
+                values,
             ).fetchall()
         return [
             (row, judge, Vote(q, d, g, _STATUSES[s], r, k, p, t, n))
@@ -680,10 +685,6 @@ _ADD_ANSWER = (
 )
 
 
-def _one_more(tried: Mapping[str, int], status: str) -> Mapping[str, int]:
-    return {**tried, status: tried.get(status, 0) + 1}
-
-
 def _answer_row(judge: int, answer: Answer, call: int | None, now: float) -> tuple[Any, ...]:
     question = answer.question
     flags = json.dumps(answer.flags) if answer.flags else "[]"
@@ -717,7 +718,7 @@ def _votes_of(judgments: Judgments, rows: Sequence[int]) -> Iterator[Vote]:
             _plain_id(judgments.queries[at]),
             _plain_id(judgments.documents[at]),
             None if lacks else grade,
-            (_status(status) or Status.SKIPPED) if lacks else Status.SETTLED,
+            _STATUSES.get(status, Status.SKIPPED) if lacks else Status.SETTLED,
             str(details["reason"][at] or "") if "reason" in details else "",
             probability=_number_in(details, "probability", at),
             confidence=_number_in(details, "confidence", at),
@@ -727,10 +728,6 @@ def _votes_of(judgments: Judgments, rows: Sequence[int]) -> Iterator[Vote]:
 def _number_in(details: Mapping[str, Any], column: str, at: int) -> float | None:
     value = details[column][at] if column in details else None
     return None if value is None or np.isnan(value) else float(value)
-
-
-def _status(name: str) -> Status | None:
-    return _STATUSES.get(name)
 
 
 def _plain_id(value: Any) -> str | int:

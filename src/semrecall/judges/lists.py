@@ -16,7 +16,7 @@ from typing import Any
 from semrecall.judges.contract import Question
 from semrecall.judges.ledger import Kept
 from semrecall.judges.llm import LLMJudge
-from semrecall.judges.prompts import Messages, Prompt, TextPart, fenced, parse_prompt
+from semrecall.judges.prompts import Messages, Prompt, TextPart, fenced, object_schema, parse_prompt
 from semrecall.judges.replies import Parsed, parse_items
 
 __all__ = ["CLAIMS", "QUESTIONS", "items_in", "lister"]
@@ -80,11 +80,7 @@ class ListPrompt(Prompt):
         self, *, reason: bool = False, ids: Sequence[str] = (), as_text: bool = False
     ) -> dict[str, Any]:
         """The JSON schema of a list of texts."""
-        items = {"type": "array", "items": {"type": "string"}}
-        return {
-            "type": "object", "properties": {"items": items}, "required": ["items"],
-            "additionalProperties": False,
-        }  # fmt: skip
+        return object_schema({"items": {"type": "array", "items": {"type": "string"}}})
 
     def read(self, text: str, ids: Sequence[str] = (), *, judged: str = "") -> Parsed:
         """The list in a reply."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from semrecall.errors import InputError
 from semrecall.judges.budget import Budget, Estimate
@@ -23,6 +22,8 @@ from semrecall.registry import did_you_mean
 from semrecall.text import plural, share
 
 __all__ = ["LLMJudge", "run_anywhere"]
+
+T = TypeVar("T")
 
 #: What a label and the braces around it take, and a reason of one sentence.
 _LABEL_TOKENS, _REASON_TOKENS = 8, 30
@@ -133,9 +134,7 @@ class LLMJudge(Judge):
 
     def with_prompt(self, prompt: Prompt | str | Path, scale: str = "binary") -> LLMJudge:
         """The same model, asked with another prompt; both spend from one budget."""
-        other = copy.copy(self)
-        for name in ("fingerprint", "_fingerprinted"):  # made from what is another now
-            vars(other).pop(name, None)
+        other = self.copied()
         other.prompt = prompt if isinstance(prompt, Prompt) else load_prompt(prompt, scale)
         other.scale = other.prompt.scale
         other.counts = Counter()
@@ -173,8 +172,7 @@ class LLMJudge(Judge):
         Raises Stopped when the run has to end before its end (quota, caps, waits, an endpoint
         that went away), JudgeFault when the endpoint refuses the request itself.
         """
-        run = Session(self, questions, record).run
-        run_anywhere(run)
+        run_anywhere(Session(self, questions, record).run)
 
     def estimate(self, questions: Iterable[Question]) -> Estimate:
         """What asking them would take, when nothing has to be asked again."""
@@ -364,28 +362,28 @@ def _checked_sampling(sampling: Mapping[str, Any]) -> dict[str, Any]:
     return dict(sampling)
 
 
-def run_anywhere(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+def run_anywhere(run: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run to the end, also from within a running event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        asyncio.run(run())
-    else:
-        _run_in_thread(run)
+        return asyncio.run(run())
+    return _run_in_thread(run)
 
 
-def _run_in_thread(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+def _run_in_thread(run: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run in a loop of its own beside the one that runs here; an interrupt ends both."""
     running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
+    found: list[T] = []
     failed: list[BaseException] = []
 
-    async def known() -> None:
+    async def known() -> T:
         running.append((asyncio.get_running_loop(), asyncio.current_task()))
-        await run()
+        return await run()
 
     def work() -> None:
         try:
-            asyncio.run(known())
+            found.append(asyncio.run(known()))
         except BaseException as error:
             failed.append(error)
 
@@ -406,3 +404,4 @@ def _run_in_thread(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         raise
     if failed:
         raise failed[0]
+    return found[0]

@@ -29,10 +29,10 @@ __all__ = [
     "Messages",
     "Prompt",
     "TextPart",
-    "document_ids",
     "fenced",
     "load_prompt",
     "new_fence",
+    "object_schema",
     "parse_prompt",
     "prompt_names",
 ]
@@ -76,19 +76,9 @@ class Messages:
     system: str
     parts: tuple[TextPart | ImagePart, ...]
 
-    @property
-    def text(self) -> str:
-        """All texts, for an estimate of their size."""
-        return "\n".join([self.system, *(p.text for p in self.parts if isinstance(p, TextPart))])
-
     def in_one(self) -> Messages:
         """With the system message at the head of the user's, for models that know no other."""
         return Messages("", (TextPart(f"{self.system}\n"), *self.parts))
-
-    @property
-    def images(self) -> int:
-        """How many images there are."""
-        return sum(isinstance(part, ImagePart) for part in self.parts)
 
 
 @dataclass(frozen=True)
@@ -141,7 +131,7 @@ class Prompt:
     ) -> Messages:
         """The messages for one question, or for several documents of one query with their ids.
 
-        fence: a random code of `new_fence`. ids: one a question, such as those of `document_ids`;
+        fence: a random code of `new_fence`. ids: one a question, such as those of `neutral_ids`;
         left out for a single question, whose answer then carries no id. Raises InputError for an
         image that cannot be sent.
         """
@@ -185,9 +175,9 @@ class Prompt:
         )
         said = {"reason": {"type": "string"}} if reason else {}
         if not ids:
-            return _object({**said, "label": label})
-        one = _object({"id": {"type": "string", "enum": list(ids)}, **said, "label": label})
-        return _object({"labels": {"type": "array", "items": one}})
+            return object_schema({**said, "label": label})
+        one = object_schema({"id": {"type": "string", "enum": list(ids)}, **said, "label": label})
+        return object_schema({"labels": {"type": "array", "items": one}})
 
     def read(self, text: str, ids: Sequence[str] = (), *, judged: str = "") -> Parsed:
         """What a reply says, or for several documents what it says of each id.
@@ -234,11 +224,6 @@ def new_fence() -> str:
     return secrets.token_hex(8)
 
 
-def document_ids(count: int) -> tuple[str, ...]:
-    """Ids for the documents of one call; they say nothing of rank, score or origin."""
-    return tuple(f"d{at}" for at in range(1, count + 1))
-
-
 # -- the layout ------------------------------------------------------------------------------------
 
 
@@ -279,7 +264,8 @@ def fenced(data: Mapping[str, Any], fence: str) -> str:
     return f"BEGIN DATA {fence}\n{text}\nEND DATA {fence}\n"
 
 
-def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+def object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON schema of an object with these properties and no others."""
     return {
         "type": "object",
         "properties": dict(properties),

@@ -87,18 +87,10 @@ def parse_reply(text: str, scale: Scale, ids: Sequence[str] = (), *, judged: str
     judged: the texts the model was shown; an object that stands in them word for word is no
     answer where it appears in prose. See the head of this file for the rules.
     """
-    if not text.strip():
-        return _all(Status.EMPTY, ids)
-    objects, start, mode, broken = _objects(text)
-    if not text[start:].strip():
-        return _all(Status.EMPTY, ids, "+think")
-    if broken:
-        return _all(Status.UNPARSED, ids, mode)
-    if "+prose" in mode:
-        objects = [o for o in objects if text[o[1] : o[2]] not in judged]
+    objects, mode, wrong = _counting(text, judged)
     said = [s for value, at, end in objects for s in _labels(value, text, at, end, ids)]
-    if not said:
-        return _all(Status.UNPARSED, ids, mode)
+    if wrong or not said:
+        return _all(wrong or Status.UNPARSED, ids, mode)
     if not ids:
         return Parsed((_settle(said, scale),), mode)
     return _by_id(said, scale, ids, mode)
@@ -110,16 +102,10 @@ def parse_items(text: str, *, judged: str = "") -> Parsed:
     Its grade says whether there is any item. The rules are those of labels: two lists that differ
     are ambiguous, and one that holds anything but texts is illegal.
     """
-    if not text.strip():
-        return _all(Status.EMPTY, ())
-    objects, start, mode, broken = _objects(text)
-    if not text[start:].strip():
-        return _all(Status.EMPTY, (), "+think")
-    if "+prose" in mode:
-        objects = [o for o in objects if text[o[1] : o[2]] not in judged]
+    objects, mode, wrong = _counting(text, judged)
     lists = [o["items"] for o, _, _ in objects if isinstance(o, Mapping) and "items" in o]
-    if broken or not lists:
-        return _all(Status.UNPARSED, (), mode)
+    if wrong or not lists:
+        return _all(wrong or Status.UNPARSED, (), mode)
     if any(other != lists[0] for other in lists):
         return _all(Status.AMBIGUOUS, (), mode)
     if not isinstance(lists[0], list) or not all(isinstance(one, str) for one in lists[0]):
@@ -190,6 +176,20 @@ def _pairs(pairs: list[tuple[str, Any]]) -> _Object:
 
 
 _DECODER = json.JSONDecoder(strict=False, object_pairs_hook=_pairs)
+
+
+def _counting(text: str, judged: str) -> tuple[list[tuple[Any, int, int]], str, Status | None]:
+    """The objects that count, the mode, and what is wrong with the reply as a whole."""
+    if not text.strip():
+        return [], "", Status.EMPTY
+    objects, start, mode, broken = _objects(text)
+    if not text[start:].strip():
+        return [], "+think", Status.EMPTY
+    if broken:
+        return [], mode, Status.UNPARSED
+    if "+prose" in mode:
+        objects = [o for o in objects if text[o[1] : o[2]] not in judged]
+    return objects, mode, None
 
 
 def _objects(text: str) -> tuple[list[tuple[Any, int, int]], int, str, bool]:

@@ -26,7 +26,7 @@ from semrecall.judges.wires import Manner
 if TYPE_CHECKING:
     from semrecall.judges.llm import LLMJudge
 
-__all__ = ["Session", "jobs", "neutral_ids", "with_text"]
+__all__ = ["Session", "best_of", "jobs", "neutral_ids", "understood", "with_text"]
 
 #: How often a question is asked again for each status. What only one run sees (a server that is
 #: down) is counted in one run, what the model said over all of them.
@@ -182,7 +182,7 @@ class Session:
             said = await self._ask([shown], (), limit, again, question)
             if said is None:
                 return True
-            answer, mode = self._understood(question, said)
+            answer, mode = understood(self._judge, question, said.heard, said.texts)
             status = answer.status
             tried[status] += 1
             final = self._is_final(status, tried)
@@ -194,30 +194,6 @@ class Session:
                 return answer.final
             again = True
             await self._back_off(status, tried, said.heard)
-
-    def _understood(self, question: Question, said: _Said) -> tuple[Answer, str]:
-        """The answer in a reply about one document."""
-        heard = said.heard
-        if heard.status is not Status.SETTLED:
-            return Answer(question, heard.status, reason=heard.message), ""
-        parsed = self._judge.prompt.read(heard.text, judged=said.texts)
-        return self._answer(question, parsed.found[0], heard, parsed.flags), parsed.mode
-
-    def _answer(
-        self, question: Question, found: Found, heard: Heard, flags: Sequence[str]
-    ) -> Answer:
-        grade = found.grade
-        sure = (
-            None if grade is None else label_confidence(heard, found.at, grade, self._judge.scale)
-        )
-        return Answer(
-            question,
-            found.status,
-            None if grade is None else float(grade),
-            found.reason,
-            sure,
-            flags=tuple(flags),
-        )
 
     # -- several documents ------------------------------------------------------------------------
 
@@ -305,7 +281,7 @@ class Session:
             )
             answers = []
             for question, found in zip(shown, parsed.found, strict=True):
-                answer = self._answer(question, found, heard, parsed.flags)
+                answer = _answer(self._judge, question, found, heard, parsed.flags)
                 agreed = before is None or self._agree(before.get(question.key), answer)
                 settled = answer.grade is not None and final and agreed
                 answers.append(replace(answer, final=settled))
@@ -519,6 +495,23 @@ def jobs(questions: Iterator[Question], size: int) -> Iterator[list[Question]]:
 def with_text(question: Question, text: str) -> Question:
     """The question about another text, a piece of its own."""
     return replace(question, document=replace(question.document, text=text))
+
+
+def understood(judge: LLMJudge, question: Question, heard: Heard, texts: str) -> tuple[Answer, str]:
+    """The answer in a reply about one document, and how it was found. texts: what was shown."""
+    if heard.status is not Status.SETTLED:
+        return Answer(question, heard.status, reason=heard.message), ""
+    parsed = judge.prompt.read(heard.text, judged=texts)
+    return _answer(judge, question, parsed.found[0], heard, parsed.flags), parsed.mode
+
+
+def _answer(
+    judge: LLMJudge, question: Question, found: Found, heard: Heard, flags: tuple[str, ...]
+) -> Answer:
+    if found.grade is None:
+        return Answer(question, found.status, reason=found.reason, flags=flags)
+    sure = label_confidence(heard, found.at, found.grade, judge.scale)
+    return Answer(question, found.status, float(found.grade), found.reason, sure, flags=flags)
 
 
 def best_of(seen: Sequence[Answer], top: float) -> Answer:

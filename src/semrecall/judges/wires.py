@@ -22,33 +22,22 @@ from semrecall.judges.contract import Status
 from semrecall.judges.hearing import (
     LONGER,
     EndpointError,
-    Guess,
     Heard,
     as_dict,
     error_of,
     failure,
     guesses,
-    label_confidence,
     retry_after_seconds,
     shown,
 )
 from semrecall.judges.prompts import ImagePart, Messages, Prompt, TextPart
 from semrecall.judges.replies import clean
 
-__all__ = [
-    "WIRES",
-    "Guess",
-    "Heard",
-    "Manner",
-    "Sampling",
-    "Wire",
-    "label_confidence",
-]
+__all__ = ["WIRES", "Heard", "Manner", "Sampling", "Wire"]
 
 #: The name under which a model is given the schema.
 _SCHEMA_NAME = "judgment"
 _TOP_LOGPROBS = 8
-_MESSAGE_LENGTH = 300
 
 
 @dataclass(frozen=True)
@@ -168,7 +157,6 @@ class Wire(ABC):
     def manner(self, base_url: str | None = None) -> Manner:
         """How to ask an endpoint of which nothing is known yet."""
 
-    @abstractmethod
     def request(
         self,
         messages: Messages,
@@ -180,6 +168,14 @@ class Wire(ABC):
         ids: Sequence[str] = (),
     ) -> dict[str, Any]:
         """The body of a request."""
+        schema = prompt.schema(reason=reason, ids=ids, as_text=manner.enum_as_text)
+        return {**self._body(messages, sampling, manner, schema), **sampling.extra}
+
+    @abstractmethod
+    def _body(
+        self, messages: Messages, sampling: Sampling, manner: Manner, schema: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The body, without the fields that are the user's own."""
 
     def read(self, http_status: int, headers: Mapping[str, str], body: bytes | str) -> Heard:
         """What an endpoint's answer means. Never raises."""
@@ -215,32 +211,22 @@ class _OpenAI(Wire):
     _tail = ", which mostly ends in /v1"
 
     def headers(self, key: str | None, base_url: str | None = None) -> dict[str, str]:
-        found = {"Content-Type": "application/json"}
-        if key:
-            found["Authorization"] = f"Bearer {key}"
-            if _habits(self.url(base_url)).key_header:
-                found[_habits(self.url(base_url)).key_header] = key
-        return found
+        if not key:
+            return {}
+        own = _habits(self.url(base_url)).key_header
+        return {"Authorization": f"Bearer {key}", **({own: key} if own else {})}
 
     def manner(self, base_url: str | None = None) -> Manner:
         habits = _habits(self.url(base_url))
         return Manner(self.forms[0], habits.limit, habits.enum_as_text)
 
-    def request(
-        self,
-        messages: Messages,
-        sampling: Sampling,
-        manner: Manner,
-        prompt: Prompt,
-        *,
-        reason: bool = False,
-        ids: Sequence[str] = (),
+    def _body(
+        self, messages: Messages, sampling: Sampling, manner: Manner, schema: Mapping[str, Any]
     ) -> dict[str, Any]:
-        schema = prompt.schema(reason=reason, ids=ids, as_text=manner.enum_as_text)
         turns = [{"role": "system", "content": messages.system}]
         if "system" in manner.dropped:
             turns, messages = [], messages.in_one()
-        turns.append({"role": "user", "content": _content(messages, _openai_part)})
+        turns.append({"role": "user", "content": _content(messages, _openai_image)})
         body: dict[str, Any] = {"model": sampling.model, "messages": turns}
         if manner.limit:
             body[manner.limit] = sampling.max_tokens
@@ -261,20 +247,14 @@ class _OpenAI(Wire):
             function = {"name": _SCHEMA_NAME, "parameters": schema}
             body["tools"] = [{"type": "function", "function": function}]
             body["tool_choice"] = {"type": "function", "function": {"name": _SCHEMA_NAME}}
-        return {**body, **sampling.extra}
+        return body
 
     def _answer(self, value: dict[str, Any]) -> Heard:
         usage = as_dict(value.get("usage"))
         tokens = (_count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens")))
         choices = value.get("choices")
         if not isinstance(choices, list):
-            return Heard(
-                Status.SERVER,
-                tokens_in=tokens[0],
-                tokens_out=tokens[1],
-                message=shown(json.dumps(value)),
-                hint="the reply has no choices; is this a chat-completions endpoint?",
-            )
+            return _lacking("choices", "a chat-completions", value, tokens)
         choice = as_dict(choices[0] if choices else None)
         inner = error_of(choice)
         if inner is not None:
@@ -316,30 +296,19 @@ class _Anthropic(Wire):
     _path = "/v1/messages"
 
     def headers(self, key: str | None, base_url: str | None = None) -> dict[str, str]:
-        found = {"Content-Type": "application/json", "anthropic-version": "2023-06-01"}
-        if key:
-            found["x-api-key"] = key
-        return found
+        return {"anthropic-version": "2023-06-01", **({"x-api-key": key} if key else {})}
 
     def manner(self, base_url: str | None = None) -> Manner:
         return Manner(self.forms[0], "max_tokens")
 
-    def request(
-        self,
-        messages: Messages,
-        sampling: Sampling,
-        manner: Manner,
-        prompt: Prompt,
-        *,
-        reason: bool = False,
-        ids: Sequence[str] = (),
+    def _body(
+        self, messages: Messages, sampling: Sampling, manner: Manner, schema: Mapping[str, Any]
     ) -> dict[str, Any]:
-        schema = prompt.schema(reason=reason, ids=ids, as_text=manner.enum_as_text)
         body: dict[str, Any] = {
             "model": sampling.model,
             "max_tokens": sampling.max_tokens,
             "system": messages.system,
-            "messages": [{"role": "user", "content": _content(messages, _anthropic_part)}],
+            "messages": [{"role": "user", "content": _content(messages, _anthropic_image)}],
         }
         if sampling.temperature is not None and "temperature" not in manner.dropped:
             body["temperature"] = sampling.temperature
@@ -349,7 +318,7 @@ class _Anthropic(Wire):
             tool = {"name": _SCHEMA_NAME, "description": "Gives the label.", "input_schema": schema}
             body["tools"] = [tool]
             body["tool_choice"] = {"type": "tool", "name": _SCHEMA_NAME}
-        return {**body, **sampling.extra}
+        return body
 
     def _answer(self, value: dict[str, Any]) -> Heard:
         usage = as_dict(value.get("usage"))
@@ -359,13 +328,7 @@ class _Anthropic(Wire):
         tokens = (sum(counts) if counts else None, _count(usage.get("output_tokens")))
         blocks = value.get("content")
         if not isinstance(blocks, list):
-            return Heard(
-                Status.SERVER,
-                "",
-                *tokens,
-                message=shown(json.dumps(value)),
-                hint="the reply has no content; is this a messages endpoint?",
-            )
+            return _lacking("content", "a messages", value, tokens)
         given = [
             json.dumps(block.get("input"), ensure_ascii=False)
             for block in blocks
@@ -422,6 +385,13 @@ def _no_json(body: bytes | str, wire: str) -> Heard:
     return Heard(status, message=shown(body), hint=f"is the base URL that of an {wire} endpoint?")
 
 
+def _lacking(
+    field_name: str, kind: str, value: Any, tokens: tuple[int | None, int | None]
+) -> Heard:
+    hint = f"the reply has no {field_name}; is this {kind} endpoint?"
+    return Heard(Status.SERVER, "", *tokens, message=shown(json.dumps(value)), hint=hint)
+
+
 def _base(base_url: str, path: str) -> str:
     """The address before the path; what people add to it by habit is taken off."""
     address = base_url.strip().rstrip("/")
@@ -453,24 +423,23 @@ def _habits(url: str) -> _Habits:
     return _Habits()
 
 
-def _content(messages: Messages, form: Callable[[TextPart | ImagePart], Any]) -> Any:
+def _content(messages: Messages, image: Callable[[ImagePart], Any]) -> Any:
     """The user's message: a string where there are no images, which every endpoint takes."""
-    parts = messages.parts
-    if messages.images:
-        return [form(part) for part in parts]
-    return "\n".join(part.text for part in parts if isinstance(part, TextPart))
+    texts = [part.text for part in messages.parts if isinstance(part, TextPart)]
+    if len(texts) == len(messages.parts):
+        return "\n".join(texts)
+    return [
+        {"type": "text", "text": part.text} if isinstance(part, TextPart) else image(part)
+        for part in messages.parts
+    ]
 
 
-def _openai_part(part: TextPart | ImagePart) -> dict[str, Any]:
-    if not isinstance(part, ImagePart):
-        return {"type": "text", "text": part.text}
+def _openai_image(part: ImagePart) -> dict[str, Any]:
     url = part.url or f"data:{part.media_type};base64,{part.data}"
     return {"type": "image_url", "image_url": {"url": url}}
 
 
-def _anthropic_part(part: TextPart | ImagePart) -> dict[str, Any]:
-    if not isinstance(part, ImagePart):
-        return {"type": "text", "text": part.text}
+def _anthropic_image(part: ImagePart) -> dict[str, Any]:
     if part.url:
         return {"type": "image", "source": {"type": "url", "url": part.url}}
     source = {"type": "base64", "media_type": part.media_type, "data": part.data}
