@@ -96,6 +96,14 @@ def test_string_ids_come_back_when_a_saved_index_meets_its_base(tmp_path: Path) 
     assert str(saved.build(Vectors.of(unit(BASE)), "cosine").space) == "cosine"
 
 
+def test_what_is_built_again_has_no_names_of_before() -> None:
+    named = open_system("usearch").build(BASE[:50], "l2", [f"d{i}" for i in range(50)])
+    again = named.build(BASE[:40], "l2")
+    assert again.vectors().ids.array().tolist() == list(range(40))
+    assert again.search(QUERIES, 5)[0].dtype == np.int64
+    assert named.vectors().ids.array().tolist() == [f"d{i}" for i in range(50)]
+
+
 def test_keys_beyond_signed_integers_are_their_digits() -> None:
     from usearch.index import Index
 

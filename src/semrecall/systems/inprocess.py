@@ -238,7 +238,9 @@ class InProcessSystem(System):
         made._lock = self._own_lock()
         made._space, made._dimension = space_of(space), vectors.dimension
         made._made = {**self._made, **given}
-        rows = Rows(vectors, made._space, own if self.keeps_keys and _are_keys(own) else None)
+        # Integers, which are never negative, can be keys.
+        are_keys = self.keeps_keys and own is not None and own.are_integers
+        rows = Rows(vectors, made._space, own if are_keys else None)
         started = time.perf_counter()
         made._index = made._fill(rows, **given)
         made._made["build_seconds"] = time.perf_counter() - started
@@ -248,9 +250,10 @@ class InProcessSystem(System):
         elif len(own) != rows.total:
             raise InputError(f"{len(own):,} ids for {rows.total:,} vectors")
         warn_left_out(rows.kept, rows.total, own)
+        made._table = None
         if not self.keeps_keys:
             made._table = _with_missing(own[rows.kept])
-        elif not _are_keys(own):
+        elif not own.are_integers:
             made._table = _with_missing(own)
         return made
 
@@ -468,11 +471,6 @@ def warn_of_replay(what: str, found: str, library: str) -> None:
         SemrecallWarning,
         stacklevel=4,
     )
-
-
-def _are_keys(own: Ids | None) -> bool:
-    """Whether ids can be keys: integers, which are never negative. Row numbers can."""
-    return own is None or own.are_integers
 
 
 def _with_missing(column: Ids) -> NDArray[Any]:
