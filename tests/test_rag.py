@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,10 +23,13 @@ from semrecall.errors import FormatError, InputError, MeasureError, Stopped
 from semrecall.gates import assert_measure
 from semrecall.judges import Ledger
 from semrecall.judges.llm import LLMJudge
+from semrecall.judges.panel import Panel
+from semrecall.judges.recorded import RecordedJudge
 from semrecall.measures import parse
 from semrecall.measures.context_answer import ap
 from semrecall.measures.verdicts import Case, Verdicts
 from semrecall.rag import DEFAULT, records, sentences
+from semrecall.rag.asking import verdicts_wanted
 from semrecall.rag.citations import marks
 from semrecall.rag.claims import claims_of
 from semrecall.rag.writing import CLAIMS, Writer
@@ -417,12 +421,76 @@ def test_recorded_verdicts_that_are_none_or_fit_no_claim() -> None:
     labels = sr.Judgments.from_dict({"q1|contexts": three})
     result = sr.rag(RECORDS[:1], ["faithfulness", "context_recall"], verdicts=labels)
     assert result.undefined("faithfulness") == {
-        "unscored: 1 verdicts on claims that there are not": 1
+        "unscored: 1 verdict on claims that there are not": 1
     }
     assert result.mean("context_recall") == 1.0
     # Grades of relevancy are 0 to 2, however many of them were given.
     half = sr.Judgments.from_dict({"q1|question": {"q1|answer": 1}})
     assert sr.rag(RECORDS[:1], "answer_relevancy", verdicts=half).mean("answer_relevancy") == 0.5
+
+
+def digested(rows: Any, kind: str, grades: list[float]) -> sr.Judgments:
+    """Verdicts as `--pairs` and `semrecall label` make them."""
+    found = records(rows)
+    asked = verdicts_wanted(found, claims_of(found), [kind])
+    pairs = [one.pair for one in asked]
+    return sr.Judgments.from_arrays([q for q, _ in pairs], [d for _, d in pairs], grades)
+
+
+def test_recorded_verdicts_know_their_texts() -> None:
+    one = RECORDS[:1]
+    labels = digested(one, "supported", [1, 0])
+    result = sr.rag(one, ["faithfulness"], verdicts=labels)
+    assert result.mean("faithfulness") == 0.5
+    assert not any("not checked" in note for note in result.notes)
+    # White space is no other text. Other words are, and so are other contexts.
+    spaced = [{**one[0], "answer": "At  ten grade:1.\nBy boat grade:0."}]
+    assert sr.rag(spaced, ["faithfulness"], verdicts=labels).mean("faithfulness") == 0.5
+    why = "unscored: {} recorded on other texts"
+    answer = [{**one[0], "answer": "At ten grade:1. By train grade:0."}]
+    result = sr.rag(answer, ["faithfulness"], verdicts=labels)
+    assert result.undefined("faithfulness") == {why.format("1 verdict"): 1}
+    assert result.row("faithfulness").unscored == 1
+    contexts = [{**one[0], "contexts": ["early grade:1", "later grade:0"]}]
+    result = sr.rag(contexts, ["faithfulness"], verdicts=labels)
+    assert result.undefined("faithfulness") == {why.format("2 verdicts"): 1}
+    # A claim that is gone takes nothing from those that are still there.
+    shorter = [{**one[0], "answer": "At ten grade:1."}]
+    assert sr.rag(shorter, ["faithfulness"], verdicts=labels).mean("faithfulness") == 1.0
+    # The verdict on the whole answer, too.
+    whole = digested(one, "relevance", [2])
+    assert sr.rag(one, ["answer_relevancy"], verdicts=whole).mean("answer_relevancy") == 1.0
+    result = sr.rag(answer, ["answer_relevancy"], verdicts=whole)
+    assert result.undefined("answer_relevancy") == {why.format("1 verdict"): 1}
+
+
+def test_recorded_verdicts_without_digests_are_taken_with_a_note() -> None:
+    labels = sr.Judgments.from_dict({"q1|contexts": {"q1|answer:1": 1, "q1|answer:2": 0}})
+    result = sr.rag(RECORDS[:1], ["faithfulness"], verdicts=labels)
+    assert result.mean("faithfulness") == 0.5
+    [note] = [note for note in result.notes if "not checked" in note]
+    assert note.startswith("2 of 2 recorded verdicts (recorded) do not say which texts")
+    # Half an id is checked as far as it goes.
+    exact = digested(RECORDS[:1], "supported", [1, 0])
+    halves = [str(one).partition("#")[0] for one in exact.doc_ids]
+    mixed = sr.Judgments.from_arrays(exact.query_ids, halves, exact.grades)
+    assert sr.rag(RECORDS[:1], ["faithfulness"], verdicts=mixed).mean("faithfulness") == 0.5
+    contexts = [{**RECORDS[0], "contexts": ["other"]}]
+    result = sr.rag(contexts, ["faithfulness"], verdicts=mixed)
+    assert result.undefined("faithfulness") == {"unscored: 2 verdicts recorded on other texts": 1}
+
+
+def test_recorded_judges_and_their_panels_are_checked_alike(tmp_path: Path) -> None:
+    labels = digested(RECORDS[:1], "supported", [1, 0])
+    answer = [{**RECORDS[0], "answer": "At ten grade:1. By train grade:0."}]
+    sr.write(labels, tmp_path / "v.jsonl")
+    panel = Panel([RecordedJudge(labels, name="a"), RecordedJudge(labels, name="b")])
+    for judge in (f"recorded?labels={tmp_path}/v.jsonl", panel):
+        assert sr.rag(RECORDS[:1], ["faithfulness"], judge=judge).mean("faithfulness") == 0.5
+        result = sr.rag(answer, ["faithfulness"], judge=judge)
+        assert result.undefined("faithfulness") == {
+            "unscored: 1 verdict recorded on other texts": 1
+        }
 
 
 def test_somebody_has_to_judge() -> None:
@@ -649,7 +717,8 @@ def test_pairs_for_people(path: Path, semrecall_main: Callable[..., tuple[int, s
     assert "3 pairs: semrecall label people/support/pairs.jsonl" in err
     text = (path / "people/support/pairs.jsonl").read_text()
     pairs = [json.loads(line) for line in text.splitlines()]
-    assert pairs[0] == {"query_id": "q1|contexts", "doc_id": "q1|answer:1"}
+    names = [re.sub("#[0-9a-f]{8}$", "#", pairs[0][key]) for key in ("query_id", "doc_id")]
+    assert names == ["q1|contexts#", "q1|answer:1#"]
     labels = "".join(json.dumps({**pair, "grade": 1}) + "\n" for pair in pairs)
     (path / "v.jsonl").write_text(labels)
     code, out, _ = semrecall_main(

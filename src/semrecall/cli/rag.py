@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -166,13 +167,13 @@ def _write_pairs(wanted: Any, given: dict[str, Any]) -> None:
     made = claims_of(read)
     for (prompt, scale), kinds in by_prompt(needed(wanted)).items():
         asked = verdicts_wanted(read, made, kinds)
-        pairs = dict.fromkeys((a.evidence[0], a.claim[0]) for a in asked)
+        pairs = dict.fromkeys(a.pair for a in asked)
         folder = Path(given["folder"], prompt)
         folder.mkdir(parents=True, exist_ok=True)
         files = {
             "pairs": [{"query_id": q, "doc_id": d} for q, d in pairs],
-            "queries": [{"id": i, "text": t} for i, t in dict(a.evidence for a in asked).items()],
-            "corpus": [{"id": i, "text": t} for i, t in dict(a.claim for a in asked).items()],
+            "queries": _texts((a.pair[0], a.evidence[1]) for a in asked),
+            "corpus": _texts((a.pair[1], a.claim[1]) for a in asked),
         }
         for name, rows in files.items():
             text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
@@ -183,6 +184,10 @@ def _write_pairs(wanted: Any, given: dict[str, Any]) -> None:
             f"--prompt {prompt} --scale {scale}",
             err=True,
         )
+
+
+def _texts(named: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"id": name, "text": text} for name, text in dict(named).items()]
 
 
 def _show(found: RagResult, format: str, per_question: bool, failed: list[str]) -> None:  # noqa: A002

@@ -20,7 +20,7 @@ class RecordedJudge(Judge):
     """Answers by the ids of a pair; a pair that is not recorded has the status "unknown".
 
     labels: Judgments, or the path of a file of them; `grade` names its column of grades.
-    relevant: the lowest grade that counts.
+    relevant: the lowest grade that counts. Its attribute `labels` holds them all.
     """
 
     reads_texts = False
@@ -36,7 +36,7 @@ class RecordedJudge(Judge):
         if not isinstance(labels, Judgments):
             name = name or Path(labels).name
             labels = read_judgments(labels, grade=grade)
-        self.name = name or labels.name or "recorded"
+        self.labels, self.name = labels, name or labels.name or "recorded"
         found = sorted({*labels.grades[~np.isnan(labels.grades)].tolist(), 0.0, 1.0})
         lowest = next((g for g in found if g >= relevant), found[-1])
         self.scale = Scale({g: f"grade {g:g}" for g in found}, lowest)

@@ -18,10 +18,10 @@ from semrecall.judging import status_named
 from semrecall.measures import Measure
 from semrecall.measures.grammar import parse_all
 from semrecall.measures.verdicts import Verdicts
-from semrecall.rag.asking import needed, sides_of, verdicts_of
+from semrecall.rag.asking import needed, sides_of, verdicts_of, verdicts_wanted
 from semrecall.rag.cases import cases_of
 from semrecall.rag.claims import Claims, Maker, Splitter, claims_of, maker, sentences
-from semrecall.rag.judges import Bench, misfits
+from semrecall.rag.judges import Bench
 from semrecall.rag.likeness import Embedding, with_likeness
 from semrecall.rag.progress import Progress
 from semrecall.rag.records import Context, Record, records, run_name
@@ -90,8 +90,8 @@ def rag(
         work = _Work(bench, book, statuses, progress)
         sides = sides_of(kinds)
         made = claims_of(found, work.claims(claims, sides), sides)
+        strange = bench.fit(verdicts_wanted(found, made, kinds), found, made)
         given = verdicts_of(found, made, kinds, bench, book, again=statuses, progress=progress)
-        strange = {} if verdicts is None else misfits(verdicts, found, made)
         known = cases_of(found, made, kinds, given, strange)
         if any(m.settings.get("form") == "questions" for m in wanted):
             known = with_likeness(found, known, work.questions(questions), embed)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from semrecall.judges.asking import ask
 from semrecall.judges.contract import Document, Judge, Question, Scale, Status
@@ -73,9 +74,14 @@ class Asked:
     claim: tuple[str, str]
 
     @property
+    def pair(self) -> tuple[str, str]:
+        """The ids of the pair, each with a digest of its text: `q1|answer:1#0f3a9c21`."""
+        return _of_text(*self.evidence), _of_text(*self.claim)
+
+    @property
     def question(self) -> Question:
         """What a judge is asked."""
-        return Question(self.evidence[0], self.claim[0], self.evidence[1], Document(self.claim[1]))
+        return Question(*self.pair, self.evidence[1], Document(self.claim[1]))
 
 
 @dataclass(frozen=True)
@@ -168,6 +174,12 @@ def _of_kind(at: int, record: Record, claims: Claims, kind: str) -> Iterator[Ask
     elif kind == "relevance" and record.answer:
         question = (f"{record.id}|question", record.question)
         yield Asked(at, kind, (), question, (f"{record.id}|answer", record.answer))
+
+
+@lru_cache(maxsize=4096)
+def _of_text(name: str, text: str) -> str:
+    """An id that says which text it is of: the same where texts differ in white space only."""
+    return f"{name}#{Document(text).digest.hex()[:8]}"
 
 
 def _passages(at: int, kind: str, evidence: tuple[str, str], record: Record) -> Iterator[Asked]:

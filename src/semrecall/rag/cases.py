@@ -78,7 +78,7 @@ def _case(record: Record, claims: Claims, values: dict[str, Any], faults: dict[s
     cited, lost = _cited(record, claims)
     relevant = record.relevant
     overlaps, covered = _spans(record)
-    if "relevance" in values:
+    if values.get("relevance") is not None:
         values["relevance"] = float(values["relevance"])
     return Case(
         contexts=len(record.contexts),

@@ -59,6 +59,7 @@ def estimate(
     if writer is not None and open_texts:
         yield f"claims: {plural(len(open_texts), 'text')}; {writer.judge.estimate(open_texts)}"
         yield "claims are not made yet: the verdicts below count sentences"
+    bench.fit(verdicts_wanted(found, made, kinds), found, made)
     for prompt, own in by_prompt(kinds).items():
         questions = [asked.question for asked in verdicts_wanted(found, made, own)]
         line = f"{prompt[0]}: {plural(len(questions), 'verdict')} ({', '.join(own)})"

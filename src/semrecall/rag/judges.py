@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from semrecall.data import Judgments
@@ -11,12 +10,13 @@ from semrecall.judges import Judge, open_judge
 from semrecall.judges.llm import LLMJudge
 from semrecall.judges.panel import Panel
 from semrecall.judges.recorded import RecordedJudge
-from semrecall.measures.verdicts import UNSCORED
-from semrecall.rag.asking import SIDES
+from semrecall.rag.asking import Asked
 from semrecall.rag.claims import Claims
+from semrecall.rag.recorded import fitted
 from semrecall.rag.records import Record
+from semrecall.text import plural
 
-__all__ = ["Bench", "misfits"]
+__all__ = ["Bench"]
 
 
 class Bench:
@@ -32,6 +32,7 @@ class Bench:
         if isinstance(self.judge, str):
             self.judge = open_judge(self.judge)
         self._made: dict[tuple[str, str], Judge] = {}
+        self._unchecked: list[str] = []
 
     @property
     def name(self) -> str:
@@ -55,8 +56,37 @@ class Bench:
             self._made[prompt, scale] = _with_prompt(self.judge, prompt, scale)
         return self._made[prompt, scale]
 
+    def fit(
+        self, wanted: Sequence[Asked], records: Sequence[Record], claims: Sequence[Claims]
+    ) -> dict[tuple[int, str], str]:
+        """Look at which texts recorded verdicts were given on, before any is asked for.
+
+        By row and kind: why those of a question cannot be trusted.
+        """
+        faults: dict[tuple[int, str], str] = {}
+
+        def one(judge: Judge) -> Judge:
+            if isinstance(judge, Panel):
+                return Panel([one(member) for member in judge.members], name=judge.name)
+            if not isinstance(judge, RecordedJudge):
+                return judge
+            found = fitted(judge.labels, wanted, records, claims)
+            faults.update(found.faults)
+            if found.unchecked:
+                of = plural(len(found.labels), "recorded verdict")
+                self._unchecked.append(
+                    f"{found.unchecked:,} of {of} ({judge.name}) do not say which texts they were "
+                    "given on: that answers and contexts are still the same was not checked"
+                )
+            return RecordedJudge(found.labels, name=judge.name, relevant=judge.scale.relevant)
+
+        if isinstance(self.judge, Judge):
+            self.judge = one(self.judge)
+        return faults
+
     def remarks(self) -> Iterator[str]:
         """What a reader should know of how the verdicts came about."""
+        yield from self._unchecked
         for (prompt, _), judge in self._made.items():
             yield from (f"{prompt}: {remark}" for remark in judge.remarks())
 
@@ -73,35 +103,3 @@ def _with_prompt(judge: Judge, prompt: str, scale: str) -> Judge:
     if isinstance(judge, Panel):
         return Panel([_with_prompt(member, prompt, scale) for member in judge.members])
     return judge
-
-
-#: The id of a claim: record, side, number.
-_CLAIM = re.compile(r"(.*)\|(answer|reference|statement):([^|]*)", re.DOTALL)
-
-
-def misfits(
-    labels: Judgments, records: Sequence[Record], claims: Sequence[Claims]
-) -> dict[tuple[int, str], str]:
-    """By row and kind: recorded verdicts on claims that there are not, so that none can be trusted.
-
-    They were given on an answer that was broken into other claims.
-    """
-    at = {record.id: row for row, record in enumerate(records)}
-    extra: dict[tuple[int, str], set[str]] = {}
-    for document in dict.fromkeys(str(one) for one in labels.documents):
-        found = _CLAIM.fullmatch(document)
-        if found is None or found[1] not in at:
-            continue
-        row, side = at[found[1]], found[2]
-        texts = {"answer": "answer", "reference": "reference", "statement": "statements"}[side]
-        count = len(getattr(claims[row], texts))
-        if not (found[3].isdecimal() and 1 <= int(found[3]) <= count):
-            extra.setdefault((row, side), set()).add(document)
-    reasons: dict[tuple[int, str], str] = {}
-    for (row, side), documents in extra.items():
-        kinds = SIDES[side]
-        if side == "answer" and claims[row].statements == claims[row].answer:
-            kinds += SIDES["statement"]
-        why = f"{UNSCORED}: {len(documents)} verdicts on claims that there are not"
-        reasons |= {(row, kind): why for kind in kinds}
-    return reasons
