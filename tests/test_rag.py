@@ -107,7 +107,14 @@ def test_citations() -> None:
     )
     assert value("citation_precision", case) == 2 / 3  # of three citations two support
     assert value("citation_recall", case) == 2 / 3
-    assert value("citation_precision", Case(2)) == "no citation"
+    # An answer that cites nothing has 0 (ALCE), not no value.
+    none = Case(2, cited=np.zeros((2, 2), dtype=bool), cited_support=array(0, 0))
+    none = replace(none, cited_by=np.full((2, 2), NAN))
+    assert (value("citation_precision", none), value("citation_recall", none)) == (0.0, 0.0)
+    silent = replace(none, cited=np.zeros((0, 2), dtype=bool), cited_support=array())
+    assert value("citation_recall", silent) == "no statement in the answer"
+    assert value("citation_precision", silent) == "no statement in the answer"
+    assert value("citation_precision", Case(2)) == "unscored: verdicts missing"
     # Two more citations, of contexts that were not read: 2 of 5.
     assert value("citation_precision", replace(case, lost=2)) == 2 / 5
     lost = Case(2, cited=np.zeros((1, 2), dtype=bool), lost=1, cited_support=array(0))
@@ -117,7 +124,10 @@ def test_citations() -> None:
 
 def test_answer_relevancy() -> None:
     assert value("answer_relevancy", Case(1, relevance=0.5)) == 0.5
-    assert value("answer_relevancy", Case(1, has_answer=False)) == 0.0
+    assert value("answer_relevancy", Case(1, has_answer=False)) == 0.0  # it is empty
+    absent = Case(1, has_answer=False, lacks=frozenset({"answer"}))
+    assert value("answer_relevancy", absent) == "no answer"
+    assert value("answer_relevancy(form=questions)", absent) == "no answer"
     assert value("answer_relevancy(form=questions)", Case(1, likeness=array(0.5, 1.0))) == 0.75
     assert value("answer_relevancy(form=questions)", Case(1, likeness=array())) == 0.0
     assert value("answer_relevancy", Case(1)) == "unscored: verdicts missing"
@@ -343,7 +353,7 @@ def test_a_model_gives_the_verdicts(server: ChatServer, tmp_path: Path) -> None:
     again = measured(server, RECORDS, ledger=path)
     assert server.count() == asked
     assert again["faithfulness"].values.tolist()[:2] == [0.5, 1.0]
-    assert "without an answer" in str(result)
+    assert "with an empty answer" in str(result)
     assert all(len(line) <= 100 for line in str(result).splitlines())
 
 
@@ -427,6 +437,49 @@ def test_recorded_verdicts_that_are_none_or_fit_no_claim() -> None:
     # Grades of relevancy are 0 to 2, however many of them were given.
     half = sr.Judgments.from_dict({"q1|question": {"q1|answer": 1}})
     assert sr.rag(RECORDS[:1], "answer_relevancy", verdicts=half).mean("answer_relevancy") == 0.5
+
+
+def test_an_answer_that_is_not_there_is_no_empty_one() -> None:
+    rows = [{"question": "a?", "contexts": ["c"]},
+            {"question": "b?", "contexts": ["c"], "answer": ""},
+            {"question": "c?", "contexts": ["c"], "answer": None}]  # fmt: skip
+    labels = sr.Judgments.from_dict({"1|question": {"1|answer": 2}})
+    result = sr.rag(rows, ["answer_relevancy", "faithfulness"], verdicts=labels)
+    assert result.undefined("answer_relevancy") == {"no answer": 2}
+    assert result["answer_relevancy"].values[1] == 0.0
+    assert result.undefined("faithfulness") == {"no answer": 3}
+    assert {"2 questions whose record has no answer", "1 question with an empty answer"} <= set(
+        result.notes
+    )
+
+
+def test_contexts_that_are_not_there_are_not_nothing_retrieved() -> None:
+    said = {"answer": "A.", "reference": "A.", "relevant": ["d"]}
+    rows = [{"question": "a?"} | said, {"question": "b?", "contexts": []} | said,
+            {"question": "c?", "context_ids": ["d"]} | said]  # fmt: skip
+    names = ["context_precision(by=ids)", "context_recall(by=ids)", "context_precision",
+             "context_recall", "faithfulness", "noise_sensitivity", "citation_recall"]  # fmt: skip
+    labels = sr.Judgments.from_dict({"x": {"y": 1}})
+    result = sr.rag(rows, names, verdicts=labels)
+    for name in names:
+        assert result[name].reasons[0] == "no contexts in the record", name
+    assert result["context_recall(by=ids)"].values.tolist()[1:] == [0.0, 1.0]
+    assert result["faithfulness"].values[1] == 0.0
+    assert "1 question whose record has no contexts" in result.notes
+
+
+def test_answers_that_cite_nothing_count_as_zero() -> None:
+    rows = [{"id": "q1", "question": "a?", "contexts": ["c"], "answer": "Yes it is [1]."},
+            {"id": "q2", "question": "b?", "contexts": ["c"], "answer": "Yes it is."},
+            {"id": "q3", "question": "c?", "contexts": ["c"], "answer": ""}]  # fmt: skip
+    labels = digested(rows, "cited_support", [1])
+    names = ["citation_recall", "citation_precision"]
+    result = sr.rag(rows, names, verdicts=labels)
+    for name in names:
+        assert result[name].values[:2].tolist() == [1.0, 0.0]
+        assert result.undefined(name) == {"no answer": 1}
+    [note] = [note for note in result.notes if "ALCE" in note]
+    assert note.startswith("1 answer cites nothing")
 
 
 def digested(rows: Any, kind: str, grades: list[float]) -> sr.Judgments:

@@ -27,7 +27,7 @@ NO_CLAIM = "no claim in the answer"
 NO_REFERENCE_CLAIM = "no claim in the reference answer"
 NO_IDS = "no ids of relevant contexts"
 NO_SPANS = "no spans of the answer's source"
-NO_CITATION = "no citation"
+NO_CONTEXTS = "no contexts in the record"
 NO_STATEMENT = "no statement in the answer"
 #: The reason of a question whose verdicts were not asked for, or did not come.
 MISSING = f"{UNSCORED}: verdicts missing"
@@ -91,6 +91,8 @@ def _gap(case: Case, *tasks: tuple[str, NDArray[np.float64] | None]) -> str:
 
 
 def _context_precision(case: Case, by: str = "reference") -> Value:
+    if "contexts" in case.lacks:
+        return NO_CONTEXTS
     if by == "ids":
         return ap(case.known) if case.reference_ids and case.known is not None else NO_IDS
     if by == "spans":
@@ -105,6 +107,8 @@ def _context_precision(case: Case, by: str = "reference") -> Value:
 
 
 def _context_recall(case: Case, by: str = "claims") -> Value:
+    if "contexts" in case.lacks:
+        return NO_CONTEXTS
     if by == "ids":
         if not case.reference_ids or case.known is None:
             return NO_IDS
@@ -153,15 +157,20 @@ def context_recall(problem: Verdicts, *, by: str = "claims") -> NDArray[np.float
 # -- answer ---------------------------------------------------------------------------------------
 
 
-def _faithfulness(case: Case) -> Value:
+def _unread(case: Case) -> str:
+    """Why an answer cannot be held against contexts; empty where it can."""
     if not case.has_answer:
         return NO_ANSWER
-    return _ratio(case.supported, case, "supported", NO_CLAIM)
+    return NO_CONTEXTS if "contexts" in case.lacks else ""
+
+
+def _faithfulness(case: Case) -> Value:
+    return _unread(case) or _ratio(case.supported, case, "supported", NO_CLAIM)
 
 
 def _answer_relevancy(case: Case, form: str = "judge") -> Value:
     if not case.has_answer:
-        return 0.0
+        return NO_ANSWER if "answer" in case.lacks else 0.0
     if form == "questions":
         if case.likeness is None or np.isnan(case.likeness).any():
             return case.faults.get("likeness", MISSING)
@@ -173,10 +182,9 @@ def _answer_relevancy(case: Case, form: str = "judge") -> Value:
 
 
 def _noise_sensitivity(case: Case, context: str = "relevant") -> Value:
-    if not case.has_answer:
-        return NO_ANSWER
-    if not case.has_reference:
-        return NO_REFERENCE
+    why_not = _unread(case) or ("" if case.has_reference else NO_REFERENCE)
+    if why_not:
+        return why_not
     needed = (
         ("correct", case.correct), ("answer_by", case.answer_by),
         ("reference_by", case.reference_by),
@@ -198,28 +206,29 @@ def _noise_sensitivity(case: Case, context: str = "relevant") -> Value:
 
 
 def _citation_recall(case: Case) -> Value:
-    return _no_citation(case) or _ratio(case.cited_support, case, "cited_support", NO_STATEMENT)
+    return _uncited(case) or _ratio(case.cited_support, case, "cited_support", NO_STATEMENT)
 
 
 def _citation_precision(case: Case) -> Value:
-    why_not = _no_citation(case)
+    why_not = _uncited(case)
     if why_not:
         return why_not
     if case.cited_by is None:
         return case.faults.get("cited_by", MISSING)
     verdicts = case.cited_by[case.cited]
     gap = _gap(case, ("cited_by", verdicts))
-    return gap or float(np.count_nonzero(verdicts)) / (verdicts.size + case.lost)
+    # Nothing cited is nothing returned: 0.
+    return gap or float(np.count_nonzero(verdicts)) / max(verdicts.size + case.lost, 1)
 
 
-def _no_citation(case: Case) -> str:
-    """Why there is no citation to score; empty where there is one."""
-    if not case.has_answer:
-        return NO_ANSWER
-    if "cited" in case.faults:
-        return case.faults["cited"]
-    cites = case.cited is not None and bool(case.cited.any() or case.lost)
-    return "" if cites else NO_CITATION
+def _uncited(case: Case) -> str:
+    """Why there is no statement whose citations could be scored; empty where there is one."""
+    why_not = _unread(case) or case.faults.get("cited", "")
+    if why_not:
+        return why_not
+    if case.cited is None:
+        return MISSING
+    return "" if len(case.cited) else NO_STATEMENT
 
 
 @measure("faithfulness", needs=["verdicts"], layer="answer", undefined=_why(_faithfulness))
@@ -243,8 +252,9 @@ def answer_relevancy(problem: Verdicts, *, form: str = "judge") -> NDArray[np.fl
 
     form: "judge", a judge's grade (0 not, 1 in part, 2 in full) by 2, so that values are between 0
     and 1; "questions", the mean cosine similarity of the question and of questions that a model
-    makes from the answer, 0 where it can make none; it may be below 0. An empty answer has 0.
-    Source of the second form: ragas (answer relevancy).
+    makes from the answer, 0 where it can make none; it may be below 0. An empty answer has 0; where
+    the record has no answer at all, it is undefined. Source of the second form: ragas (answer
+    relevancy).
     """
     return _each(problem, _answer_relevancy, form=form)
 
@@ -269,8 +279,9 @@ def citation_recall(problem: Verdicts) -> NDArray[np.float64]:
     """How much of what the answer says is supported by what it cites there.
 
     The share of the statements of the answer that what they cite supports, taken together; a
-    statement that cites nothing is not supported. Undefined where the answer cites nothing at all.
-    Between 0 and 1. Source: ALCE (Gao et al. 2023, citation recall).
+    statement that cites nothing is not supported, so an answer that cites nothing at all has 0.
+    Undefined without an answer or without a statement in it. Between 0 and 1. Source: ALCE (Gao et
+    al. 2023, citation recall).
     """
     return _each(problem, _citation_recall)
 
@@ -283,7 +294,8 @@ def citation_precision(problem: Verdicts) -> NDArray[np.float64]:
 
     The share of pairs of a statement and a context cited for it in which that context alone
     supports it; a citation of a context that was not read supports nothing. ALCE also accepts a
-    citation that is needed together with others; this does not. Undefined where nothing is cited.
-    Between 0 and 1. Source: after ALCE (Gao et al. 2023, citation precision).
+    citation that is needed together with others; this does not. 0 where nothing is cited, as in
+    ALCE; undefined without an answer or without a statement in it. Between 0 and 1. Source: after
+    ALCE (Gao et al. 2023, citation precision).
     """
     return _each(problem, _citation_precision)

@@ -27,8 +27,10 @@ class Case:
     c contexts, in the order in which they were read; a claims of the answer, r claims of the
     reference answer, s statements of the answer, which may cite contexts.
 
-    has_answer, has_reference: whether there is one. useful: (c,) is the context of use for the
-    question, `useful_reference`: for arriving at the reference answer. attributed: (r,) does the
+    has_answer, has_reference: whether there is one that says something. lacks: which of "answer"
+    and "contexts" the record says nothing of, which is not the same as an empty one.
+    useful: (c,) is the context of use for the question, `useful_reference`: for arriving at the
+    reference answer. attributed: (r,) does the
     context, as a whole, hold the claim of the reference. supported: (a,) does it support the claim
     of the answer. correct: (a,) does the reference answer support it. answer_by: (a, c) and
     reference_by: (r, c) does that context alone. relevance: 0 to 1, does the answer address the
@@ -44,6 +46,7 @@ class Case:
     contexts: int
     has_answer: bool = True
     has_reference: bool = True
+    lacks: frozenset[str] = frozenset()
     useful: NDArray[np.float64] | None = None
     useful_reference: NDArray[np.float64] | None = None
     attributed: NDArray[np.float64] | None = None

@@ -112,7 +112,7 @@ def rag(
         slices={s.column: s for s in column_slices(_columns(found), columns, problem.queries)},
         splits=(),
         problems={run: problem},  # type: ignore[dict-item]
-        notes=(*_notes(found, made, work.by_model), *bench.remarks()),
+        notes=(*_notes(found, made, work.by_model), *_silent(made, kinds), *bench.remarks()),
         seed=seed,
         confidence=confidence,
         records=tuple(found),
@@ -191,8 +191,13 @@ def _columns(found: Sequence[Record]) -> Mapping[str, list[Any]]:
 def _notes(found: Sequence[Record], made: Sequence[Claims], by_model: bool) -> Iterator[str]:
     """What a reader should know of the input."""
     counts: Iterable[tuple[int, str]] = (
-        (sum(not r.contexts for r in found), "without a context: nothing was retrieved"),
-        (sum(not r.answer for r in found), "without an answer"),
+        (sum("contexts" in r.lacks for r in found), "whose record has no contexts"),
+        (
+            sum(not r.contexts and "contexts" not in r.lacks for r in found),
+            "without a context: nothing was retrieved",
+        ),
+        (sum("answer" in r.lacks for r in found), "whose record has no answer"),
+        (sum(not r.answer and "answer" not in r.lacks for r in found), "with an empty answer"),
         (sum(_reads_twice(r) for r in found), "whose contexts hold one passage twice"),
     )
     yield from (f"{plural(count, 'question')} {what}" for count, what in counts if count)
@@ -211,6 +216,16 @@ def _notes(found: Sequence[Record], made: Sequence[Claims], by_model: bool) -> I
     )
     if lost:
         yield f"{plural(lost, 'citation')} of contexts that were not read: they support nothing"
+
+
+def _silent(made: Sequence[Claims], kinds: Collection[str]) -> Iterator[str]:
+    """How many answers cite nothing, where citations are measured."""
+    count = sum(bool(one.statements) and not any(one.cited or ()) for one in made)
+    if count and {"cited_by", "cited_support"} & set(kinds):
+        yield (
+            f"{plural(count, 'answer')} {'cites' if count == 1 else 'cite'} nothing (no mark such "
+            "as [1], no citations in the record): 0, as in ALCE"
+        )
 
 
 def _reads_twice(record: Record) -> bool:

@@ -62,7 +62,7 @@ def _blank(record: Record, claims: Claims, kinds: Sequence[str]) -> dict[str, An
         for kind in found.keys() & {"attributed", "supported"}:
             found[kind][:] = 0.0
     if "cited_support" in found:
-        for n, cited in enumerate(claims.cited or ()):
+        for n, cited in enumerate(claims.cited or [()] * s):
             if not read_places(cited, record.contexts):
                 found["cited_support"][n] = 0.0
     return found
@@ -84,6 +84,7 @@ def _case(record: Record, claims: Claims, values: dict[str, Any], faults: dict[s
         contexts=len(record.contexts),
         has_answer=bool(record.answer),
         has_reference=bool(record.reference),
+        lacks=record.lacks,
         cited=cited,
         lost=lost,
         known=None
@@ -99,11 +100,11 @@ def _case(record: Record, claims: Claims, values: dict[str, Any], faults: dict[s
 
 def _cited(record: Record, claims: Claims) -> tuple[Any, int]:
     """Which statement cites which context, and how many citations are of none that was read."""
-    if claims.cited is None:
+    if claims.cited_fault:
         return None, 0
     found = np.zeros((len(claims.statements), len(record.contexts)), dtype=bool)
     lost = 0
-    for n, cites in enumerate(claims.cited):
+    for n, cites in enumerate(claims.cited or ()):
         places = read_places(cites, record.contexts)
         found[n, places] = True
         lost += len(cites) - len(places)

@@ -79,7 +79,8 @@ class Record:
     (document, start, end) of what holds it. claims, reference_claims: the statements of the answer
     and of the reference, where they are given. citations: for each claim, or each sentence of the
     answer, the ids or places of the contexts it cites; None where marks in the answer say so, if
-    anything. columns: whatever else the record has.
+    anything. columns: whatever else the record has. lacks: "answer" and "contexts" where the record
+    says nothing of them; an answer that is there and empty is one that says nothing.
     """
 
     id: str
@@ -93,6 +94,7 @@ class Record:
     reference_claims: tuple[str, ...] | None = None
     citations: tuple[tuple[str, ...], ...] | None = None
     columns: Mapping[str, Any] = field(default_factory=dict)
+    lacks: frozenset[str] = frozenset()
 
 
 def records(source: Any) -> list[Record]:
@@ -139,10 +141,17 @@ def _record(row: Any, at: int, place: str) -> Record:
             _said(given["answer"]) or " ".join(claims or ()),
             _said(given["reference"]) or " ".join(of_reference or ()),
             _relevant(given, contexts), _spans(given["spans"]), claims, of_reference,
-            _citations(given["citations"]), _columns(row),
+            _citations(given["citations"]), _columns(row), _lacking(given),
         )  # fmt: skip
     except InputError as fault:
         raise FormatError(f"{place}: {fault.message}", hint=fault.hint) from fault
+
+
+def _lacking(given: Mapping[str, Any]) -> frozenset[str]:
+    """Which parts a record says nothing of."""
+    parts = {"answer": ("answer", "claims"), "contexts": ("contexts", "context_ids")}
+    lacking = (what for what, names in parts.items() if all(given[name] is None for name in names))
+    return frozenset(lacking)
 
 
 def _columns(row: Mapping[str, Any]) -> dict[str, Any]:
