@@ -155,6 +155,36 @@ def test_names_print_and_parse_back(name: str) -> None:
     assert str(parse("context_precision(by=reference)")) == "context_precision"
 
 
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [("LLMContextRecall", "context_recall"), ("contextual_recall", "context_recall"),
+     ("contextual_precision", "context_precision"), ("ContextPrecision", "context_precision"),
+     ("LLMContextPrecisionWithReference(by=ids)", "context_precision(by=ids)"),
+     ("ResponseRelevancy", "answer_relevancy"), ("NoiseSensitivity", "noise_sensitivity"),
+     ("citation_rec", "citation_recall")],
+)  # fmt: skip
+def test_names_of_other_tools_for_the_same(theirs: str, ours: str) -> None:
+    assert str(parse(theirs)) == ours
+
+
+@pytest.mark.parametrize(
+    ("theirs", "write", "difference"),
+    [("groundedness", "faithfulness", "grade sentences"),
+     ("hallucination", "faithfulness", "higher is better"),
+     ("context_relevance", "context_precision(by=question)", "take their mean"),
+     ("IDBasedContextPrecision", "context_precision(by=ids)", "ranks"),
+     ("IDBasedContextRecall", "context_recall(by=ids)", "the same ratio"),
+     ("citation_prec", "citation_precision", "beside others")],
+)  # fmt: skip
+def test_names_of_other_tools_for_what_is_near(theirs: str, write: str, difference: str) -> None:
+    with pytest.raises(MeasureError, match=f"unknown measure '{theirs}'") as caught:
+        parse(theirs)
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith(f"the nearest here is {write}: ")
+    assert difference in caught.value.hint
+    assert str(parse(write)) == write
+
+
 def test_the_two_kinds_of_measures_do_not_mix() -> None:
     with pytest.raises(MeasureError, match=r"recall@10: no measure of contexts"):
         sr.rag([{"question": "q"}], ["recall@10"])

@@ -49,6 +49,74 @@ def ap(relevant: NDArray[Any]) -> float:
     return float(total / len(ranks))
 
 
+#: Names of other tools for what is near one of these: what to write here, the difference.
+_Near = dict[str, tuple[str, str]]
+
+
+def _near(write: str, difference: str, *names: str) -> _Near:
+    return dict.fromkeys(names, (write, difference))
+
+
+_NEAR_PRECISION: _Near = {
+    **_near(
+        "context_precision(by=ids)",
+        "it looks at ranks, ragas takes the share of the retrieved ids that are relevant",
+        "IDBasedContextPrecision", "id_based_context_precision",
+    ),
+    **_near(
+        "context_precision(by=question)",
+        "is each context of use for the question, by rank; other tools rate passages or statements "
+        "and take their mean",
+        "context_relevance", "ContextRelevance", "context_relevancy", "nv_context_relevance",
+        "contextual_relevancy", "ContextualRelevancyMetric",
+    ),
+    **_near(
+        "context_precision(by=question)",
+        "ragas asks whether a context was of use for the answer that was given",
+        "LLMContextPrecisionWithoutReference", "llm_context_precision_without_reference",
+        "context_utilization", "ContextUtilization",
+    ),
+    **_near(
+        "context_precision(by=ids)", "ragas compares texts by edit distance",
+        "NonLLMContextPrecisionWithReference", "non_llm_context_precision_with_reference",
+    ),
+}  # fmt: skip
+_NEAR_RECALL: _Near = {
+    **_near(
+        "context_recall(by=ids)", "the same ratio, as a form of context recall",
+        "IDBasedContextRecall", "id_based_context_recall",
+    ),
+    **_near(
+        "context_recall(by=ids)", "ragas compares texts by edit distance",
+        "NonLLMContextRecall", "non_llm_context_recall",
+    ),
+    **_near(
+        "context_recall", "of claims; ragas counts named entities",
+        "ContextEntityRecall", "context_entity_recall",
+    ),
+}  # fmt: skip
+_NEAR_FAITHFULNESS: _Near = {
+    **_near(
+        "faithfulness",
+        "the share of the answer's claims that the contexts support; other tools grade sentences, "
+        "or the answer as a whole",
+        "groundedness", "Groundedness", "response_groundedness", "ResponseGroundedness",
+        "nv_response_groundedness",
+    ),
+    **_near(
+        "faithfulness",
+        "higher is better, by claims; DeepEval takes the share of contexts that the answer "
+        "contradicts",
+        "hallucination", "hallucination_rate", "HallucinationMetric",
+    ),
+    **_near(
+        "faithfulness",
+        "a claim has to be supported; for DeepEval not to be contradicted is enough",
+        "FaithfulnessMetric",
+    ),
+}  # fmt: skip
+
+
 def _each(problem: Verdicts, of: Of, **settings: Any) -> NDArray[np.float64]:
     """The value of every case, NaN where it has a reason instead."""
     found = [of(case, **settings) for case in problem.cases]
@@ -123,7 +191,11 @@ def _context_recall(case: Case, by: str = "claims") -> Value:
 @measure(
     "context_precision", needs=["verdicts"], layer="context", undefined=_why(_context_precision),
     params={"by": choice("reference", "question", "ids", "spans")},
-    aliases=["llm_context_precision_with_reference"],
+    aliases=[
+        "llm_context_precision_with_reference", "LLMContextPrecisionWithReference",
+        "ContextPrecision", "contextual_precision", "ContextualPrecisionMetric",
+    ],
+    near=_NEAR_PRECISION,
 )  # fmt: skip
 def context_precision(problem: Verdicts, *, by: str = "reference") -> NDArray[np.float64]:
     """Are the contexts that are of use ranked before the others: average precision of the list.
@@ -141,7 +213,12 @@ def context_precision(problem: Verdicts, *, by: str = "reference") -> NDArray[np
 
 @measure(
     "context_recall", needs=["verdicts"], layer="context", undefined=_why(_context_recall),
-    params={"by": choice("claims", "ids", "spans")}, aliases=["llm_context_recall"],
+    params={"by": choice("claims", "ids", "spans")},
+    aliases=[
+        "llm_context_recall", "LLMContextRecall", "ContextRecall", "contextual_recall",
+        "ContextualRecallMetric",
+    ],
+    near=_NEAR_RECALL,
 )  # fmt: skip
 def context_recall(problem: Verdicts, *, by: str = "claims") -> NDArray[np.float64]:
     """How much of what the reference answer says is found in the contexts.
@@ -231,7 +308,10 @@ def _uncited(case: Case) -> str:
     return "" if len(case.cited) else NO_STATEMENT
 
 
-@measure("faithfulness", needs=["verdicts"], layer="answer", undefined=_why(_faithfulness))
+@measure(
+    "faithfulness", needs=["verdicts"], layer="answer", undefined=_why(_faithfulness),
+    near=_NEAR_FAITHFULNESS,
+)  # fmt: skip
 def faithfulness(problem: Verdicts) -> NDArray[np.float64]:
     """How much of what the answer says is supported by the contexts.
 
@@ -245,7 +325,14 @@ def faithfulness(problem: Verdicts) -> NDArray[np.float64]:
 @measure(
     "answer_relevancy", needs=["verdicts"], layer="answer", undefined=_why(_answer_relevancy),
     params={"form": choice("judge", "questions")},
-    aliases=["response_relevancy", "answer_relevance"],
+    aliases=[
+        "response_relevancy", "ResponseRelevancy", "answer_relevance", "AnswerRelevance",
+        "AnswerRelevancy",
+    ],
+    near=_near(
+        "answer_relevancy", "DeepEval takes the share of the answer's statements that address it",
+        "AnswerRelevancyMetric",
+    ),
 )  # fmt: skip
 def answer_relevancy(problem: Verdicts, *, form: str = "judge") -> NDArray[np.float64]:
     """Does the answer address the question, whether or not it is right.
@@ -262,6 +349,7 @@ def answer_relevancy(problem: Verdicts, *, form: str = "judge") -> NDArray[np.fl
 @measure(
     "noise_sensitivity", needs=["verdicts"], layer="answer", undefined=_why(_noise_sensitivity),
     params={"context": choice("relevant", "irrelevant")}, lower_is_better=True,
+    aliases=["NoiseSensitivity"],
 )  # fmt: skip
 def noise_sensitivity(problem: Verdicts, *, context: str = "relevant") -> NDArray[np.float64]:
     """How much of the answer is wrong because a context said so; lower is better.
@@ -274,7 +362,10 @@ def noise_sensitivity(problem: Verdicts, *, context: str = "relevant") -> NDArra
     return _each(problem, _noise_sensitivity, context=context)
 
 
-@measure("citation_recall", needs=["verdicts"], layer="answer", undefined=_why(_citation_recall))
+@measure(
+    "citation_recall", needs=["verdicts"], layer="answer", undefined=_why(_citation_recall),
+    aliases=["citation_rec"],
+)  # fmt: skip
 def citation_recall(problem: Verdicts) -> NDArray[np.float64]:
     """How much of what the answer says is supported by what it cites there.
 
@@ -287,8 +378,12 @@ def citation_recall(problem: Verdicts) -> NDArray[np.float64]:
 
 
 @measure(
-    "citation_precision", needs=["verdicts"], layer="answer", undefined=_why(_citation_precision)
-)
+    "citation_precision", needs=["verdicts"], layer="answer", undefined=_why(_citation_precision),
+    near=_near(
+        "citation_precision", "ALCE also accepts a citation that is needed beside others",
+        "citation_prec",
+    ),
+)  # fmt: skip
 def citation_precision(problem: Verdicts) -> NDArray[np.float64]:
     """How many of the citations support their statement.
 

@@ -239,6 +239,7 @@ def measure(
     lower_is_better: bool = False,
     zero_or_one: bool = False,
     aliases: Iterable[str] = (),
+    near: Mapping[str, tuple[str, str]] | None = None,
     synonyms: Synonyms | None = None,
     at: str = "",
     extra: str = "",
@@ -246,9 +247,10 @@ def measure(
     """Register a plain function (problem, k, *, param=default, ...) -> (n,) as a measure.
 
     A cutoff with a default (`k=None`) may be left out in the name, and a function without k takes
-    none; `aliases` are other names for it. See `Definition` for the other arguments. The function
-    itself is returned unchanged. Raises MeasureError for a name that could not be read back, or
-    is taken.
+    none; `aliases` are other names for it. near: names that other tools give to something near it
+    -> (what to write here, how it differs); they are refused with that hint. See `Definition` for
+    the other arguments. The function itself is returned unchanged. Raises MeasureError for a name
+    that could not be read back, or is taken.
     """
 
     def register(function: Function) -> Function:
@@ -277,6 +279,8 @@ def measure(
             taken = _SPELLINGS.setdefault(spelling.lower(), name)
             if taken != name:
                 raise MeasureError(f"the measure name {spelling!r} is taken by {taken}")
+        for spelling, hint in (near or {}).items():
+            _NEAR[spelling.lower()] = hint
         _DEFINITIONS[name] = own
         return function
 
@@ -291,6 +295,8 @@ def measures() -> list[Definition]:
 _DEFINITIONS: dict[str, Definition] = {}
 #: Lower-case spelling -> name.
 _SPELLINGS: dict[str, str] = {}
+#: Lower-case name elsewhere -> what is near it here, and how it differs.
+_NEAR: dict[str, tuple[str, str]] = {}
 _SPELLING = re.compile(
     r"\s*(?P<name>\w+(?:\.\d+)*)\s*(?:\(\s*(?P<inside>[^()]*?)\s*\))?\s*(?:@\s*(?P<k>\S+))?\s*"
 )
@@ -335,7 +341,10 @@ def _definition(text: str, name: str) -> Definition:
 
 
 def _close(name: str) -> str:
-    """A hint naming the measures whose name, or another name of theirs, is close."""
+    """A hint naming the measures that are close by meaning, by name, or by another name."""
+    if name.lower() in _NEAR:
+        write, difference = _NEAR[name.lower()]
+        return f"the nearest here is {write}: {difference}"
     found: dict[str, str] = {}
     for spelling in difflib.get_close_matches(name.lower(), _SPELLINGS, n=3, cutoff=0.6):
         own = _SPELLINGS[spelling]
