@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -824,3 +826,39 @@ def test_page(path: Path) -> None:
     assert "&lt;script&gt;" in html
     assert "supported: yes" in html
     assert "supported: no" in html
+
+
+def test_records_from_standard_input(
+    path: Path, semrecall_main: Callable[..., tuple[int, str, str]], monkeypatch: Any
+) -> None:
+    pytest.importorskip("matplotlib", reason="needs matplotlib")
+    given = (path / "records.jsonl").read_bytes()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
+    exact = digested(RECORDS, "supported", [1, 0, 1])
+    sr.write(exact, path / "v.jsonl")
+    code, out, err = semrecall_main(
+        "rag", "-", "-m", "faithfulness", "--verdicts", "v.jsonl", "--html", "r.html"
+    )
+    assert code == 0, err
+    assert "faithfulness" in out
+    html = (path / "r.html").read_text(encoding="utf-8")
+    digest = hashlib.sha256(given).hexdigest()
+    assert f"<dt>records</dt><dd>standard input, sha256 {digest}</dd>" in html
+    digest = hashlib.sha256((path / "v.jsonl").read_bytes()).hexdigest()
+    assert f"<dt>verdicts</dt><dd>v.jsonl, sha256 {digest}</dd>" in html
+    assert f"pip install &quot;semrecall[report]=={sr.__version__}&quot;" in html
+
+
+def test_help_shows_no_option_that_is_refused(
+    path: Path, semrecall_main: Callable[..., tuple[int, str, str]]
+) -> None:
+    _, out, _ = semrecall_main("rag", "--help")
+    for option in ("--prompt", "--scale", "--calibrate-with"):
+        assert option not in out
+        value = "binary" if option == "--scale" else "records.jsonl"
+        code, _, err = semrecall_main("rag", "records.jsonl", "--model", "m", option, value)
+        assert code == 2
+        assert f"{option} is for semrecall judge" in err
+    assert "--docs-per-call" in out
+    _, out, _ = semrecall_main("judge", "--help")
+    assert "--prompt" in out

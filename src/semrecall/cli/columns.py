@@ -23,6 +23,10 @@ class LabelsPath(click.Path):
             self.fail(f"there is no file {path}", param, ctx)
         return str(value)
 
+    def file_of(self, value: str) -> str:
+        """The file alone."""
+        return path_and_column(value)[0]
+
 
 def path_and_column(text: str) -> tuple[str, str | None]:
     """The longest part before a colon that is a file, and what follows it.

@@ -10,6 +10,7 @@ import click
 from semrecall.cli.ci import ci_options
 from semrecall.cli.judge import judge_options
 from semrecall.cli.outputs import OutputPath, WritingCommand, command_line
+from semrecall.cli.sources import FILE, files_read
 from semrecall.cli.tables import format_option
 
 if TYPE_CHECKING:
@@ -18,19 +19,29 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_FILE = click.Path(exists=True)
+#: Each kind of verdict has its own: these are refused with the reason, and not shown.
+_REFUSED = ("prompt", "scale", "calibrate_with")
+
+
+def _judge_options(command: Any) -> Any:
+    """Decorator: the options of `judge_options`, those that are refused here without their help."""
+    command = judge_options(command)
+    for option in command.__click_params__:
+        if option.name in _REFUSED:
+            option.hidden = True
+    return command
 
 
 @click.command("rag", cls=WritingCommand)
-@click.argument("records", type=_FILE)
+@click.argument("records", type=FILE)
 @click.option(
     "-m", "--measure", "measures", multiple=True, metavar="NAME",
     help="E.g. faithfulness, context_precision(by=ids); may be repeated.  [default: "
     "context_precision, context_recall, faithfulness, answer_relevancy]",
 )  # fmt: skip
-@judge_options
+@_judge_options
 @click.option(
-    "--verdicts", type=_FILE,
+    "--verdicts", type=FILE,
     help="Verdicts that are there already, of people or of another judge, in place of one.",
 )  # fmt: skip
 @click.option(
@@ -70,9 +81,9 @@ _FILE = click.Path(exists=True)
 def command(ctx: click.Context, /, **given: Any) -> None:
     """Measure what a generator read (context) and what it answered (answer).
 
-    RECORDS are JSON lines of question, contexts (ids and texts), answer and reference; the fields
-    of common frameworks are understood. A verdict that does not come leaves its question without a
-    value: counted, never guessed.
+    RECORDS are JSON lines of question, contexts (ids and texts), answer and reference, or - for
+    standard input; the fields of common frameworks are understood. A verdict that does not come
+    leaves its question without a value: counted, never guessed.
 
     \b
     semrecall rag records.jsonl --model gpt-5-mini
@@ -104,7 +115,9 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     failed = [verdict.message for verdict in judged if not verdict.passed]
     _show(found, given["format"], given["per_question"], failed)
     if given["html"]:
-        found.to_html(given["html"], command=command_line())
+        found.to_html(
+            given["html"], command=command_line(), sources=files_read(), extras=_extras(given)
+        )
         click.echo(f"wrote {given['html']}", err=True)
     for line in failed:
         click.echo(f"failed: {line}", err=True)
@@ -124,6 +137,20 @@ def _measured(wanted: Any, given: dict[str, Any]) -> RagResult:
         by=list(given["by"]), progress=lambda what, count: progress_of(lambda: count, what),
         seed=given["seed"], confidence=given["confidence"],
     )  # fmt: skip
+
+
+def _extras(given: dict[str, Any]) -> set[str]:
+    """Those of semrecall that the command needs."""
+    from semrecall.registry import embedder_entries, judge_entries
+
+    judges, embedders = judge_entries(), embedder_entries()
+    specs = [] if given["verdicts"] else [given["spec"], *given["members"]]
+    if given["spec"] == "llm" and not given["model"]:
+        specs = []
+    entries = [judges.get(spec.split("?")[0].split(":")[0]) for spec in specs]
+    if given["embed"]:
+        entries.append(embedders.get(given["embed"].split("?")[0].split(":")[0]))
+    return {entry.extra for entry in entries if entry is not None and entry.extra}
 
 
 def _judge(given: dict[str, Any]) -> Any:

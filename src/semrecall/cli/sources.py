@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-__all__ = ["BASE", "FILE", "SourcePath", "given_as"]
+__all__ = ["BASE", "FILE", "SourcePath", "files_read", "given_as"]
 
 #: What was given, by the path of its copy.
 _GIVEN: dict[str, str] = {}
@@ -67,6 +67,31 @@ class BaseSource(SourcePath):
 def given_as(path: str) -> str:
     """The path as the user gave it, where it is that of a copy."""
     return _GIVEN.get(path, path)
+
+
+def files_read() -> dict[str, Any]:
+    """Every file that the command at work was given to read, for a page to name: `Source`s by what
+    the options call them.
+    """
+    from semrecall.report.making import Source
+
+    ctx = click.get_current_context()
+    found: dict[str, Any] = {}
+    for param in ctx.command.params:
+        kind = param.type
+        reads = isinstance(kind, click.Path) and (kind.exists or hasattr(kind, "file_of"))
+        given = ctx.params.get(param.name or "") if reads else None
+        for value in given if isinstance(given, tuple | list) else [given]:
+            if not value:
+                continue
+            path = kind.file_of(str(value)) if hasattr(kind, "file_of") else str(value)
+            name = param.opts[0].lstrip("-")
+            name = name.removesuffix("s") if param.nargs == -1 else name
+            shown = given_as(str(value))
+            shown = "standard input" if shown == "-" else shown
+            several = name in found
+            found[f"{name}: {shown}" if several else name] = Source(path, shown)
+    return found
 
 
 def _is_spec(text: str) -> bool:

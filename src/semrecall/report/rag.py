@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,8 @@ import numpy as np
 from semrecall.formats import write_whole
 from semrecall.rag.text import HEADS, cells, headline, remarks
 from semrecall.report.charts import Column, distributions
-from semrecall.report.parts import cut, figure, making, page, table
+from semrecall.report.making import again, source_facts, versions
+from semrecall.report.parts import cut, figure, made_section, page, table
 from semrecall.text import number, plural
 
 if TYPE_CHECKING:
@@ -26,20 +27,29 @@ __all__ = ["rag_page", "write_rag"]
 _LISTED = 200
 
 
-def write_rag(
-    found: RagResult, path: str | Path, *, command: str | None = None, title: str | None = None
-) -> None:
-    """Write the result as one HTML file that asks nothing of any server.
+def write_rag(found: RagResult, path: str | Path, **options: Any) -> None:
+    """Write the result as one HTML file that asks nothing of any server; options as in `rag_page`.
 
-    command: the command line that made it, shown as it is. title: instead of the answer in one
-    sentence. Needs matplotlib (the extra `report`); raises MissingExtra without it.
+    Needs matplotlib (the extra `report`); raises MissingExtra without it.
     """
-    made = rag_page(found, command=command, title=title)
+    made = rag_page(found, **options)
     write_whole(path, made)
 
 
-def rag_page(found: RagResult, *, command: str | None = None, title: str | None = None) -> str:
-    """The page that `write_rag` writes; the same result gives the same text."""
+def rag_page(
+    found: RagResult,
+    *,
+    command: str | None = None,
+    title: str | None = None,
+    sources: Mapping[str, Any] | None = None,
+    extras: Collection[str] = (),
+) -> str:
+    """The page that `write_rag` writes; the same result gives the same text.
+
+    command: the command line that made it, shown as it is. title: instead of the answer in one
+    sentence. sources: the files that all was read from, by what they are; their hashes are shown.
+    extras: those of semrecall that the command needs beside `report`.
+    """
     answer = title or f"{headline(found)}."
     parts = [f"<h1>{escape(answer)}</h1>", f'<p class="quiet">{plural(len(found), "question")}</p>']
     parts.append(table(HEADS, cells(found.rows())))
@@ -51,7 +61,11 @@ def rag_page(found: RagResult, *, command: str | None = None, title: str | None 
     items = "".join(f"<li>{escape(line)}</li>" for line in lines)
     parts.append(f"<h3>To know before using these numbers</h3><ul>{items}</ul>")
     parts.append(_questions(found))
-    parts.append(making(command, [("judge", found.judge)] if found.judge else []))
+    facts = [("versions", versions(found.versions))]
+    facts += [("judge", found.judge)] if found.judge else []
+    facts += [("intervals", "; ".join(found.interval_methods))]
+    parts.append(made_section([*facts, *source_facts(sources or {})]))
+    parts.append(again(command, {"report", *extras}))
     return page(answer, parts)
 
 
