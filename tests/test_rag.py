@@ -862,3 +862,12 @@ def test_help_shows_no_option_that_is_refused(
     assert "--docs-per-call" in out
     _, out, _ = semrecall_main("judge", "--help")
     assert "--prompt" in out
+
+
+def test_faults_of_standard_input_say_so(
+    path: Path, semrecall_main: Callable[..., tuple[int, str, str]], monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"question": "a"}\n{bad\n')))
+    code, _, err = semrecall_main("rag", "-", "-m", "context_recall(by=ids)")
+    assert code == 2
+    assert err.startswith("error: standard input, line 2: no JSON")

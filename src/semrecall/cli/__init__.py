@@ -144,7 +144,9 @@ def main() -> NoReturn:
 
 
 def _fail(message: str, hint: str | None, status: int = 2) -> NoReturn:
-    click.echo(f"error: {message}", err=True)
+    from semrecall.cli.sources import as_given
+
+    click.echo(f"error: {as_given(message)}", err=True)
     if hint:
         click.echo(f"\nhint: {hint}", err=True)
     sys.exit(status)

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-__all__ = ["BASE", "FILE", "SourcePath", "files_read", "given_as"]
+__all__ = ["BASE", "FILE", "SourcePath", "as_given", "files_read", "given_as"]
 
 #: What was given, by the path of its copy.
 _GIVEN: dict[str, str] = {}
@@ -67,6 +67,13 @@ class BaseSource(SourcePath):
 def given_as(path: str) -> str:
     """The path as the user gave it, where it is that of a copy."""
     return _GIVEN.get(path, path)
+
+
+def as_given(text: str) -> str:
+    """A message that names files as they were given, not their copies."""
+    for copy, given in _GIVEN.items():
+        text = text.replace(copy, "standard input" if given == "-" else given)
+    return text
 
 
 def files_read() -> dict[str, Any]:
