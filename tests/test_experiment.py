@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import textwrap
+from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -503,6 +505,116 @@ def test_files_of_labels_and_runs_comparison_and_report(folder):
 
     assert Comparison.load("results/comparison.json").baseline == "kept"
     assert set(states(run_experiment()).values()) == {"up to date"}
+
+
+PAGE = """
+    [comparison]
+    [[gates]]
+    measure = "recall@8"
+    at_least = 0.6
+    [[gates]]
+    cost = "distance_computations"
+    at_most = 1e9
+    system = "exact"
+    [report]
+"""
+
+
+def test_the_page_has_gates_costs_and_the_comparison(folder):
+    pytest.importorskip("matplotlib", reason="needs the extra report")
+    write(FILE, PAGE)
+    found = run_experiment()
+    assert found.status == 1
+    html = Path("results/report.html").read_text(encoding="utf-8")
+    # The run with ef=1 has half of the neighbours, the one with ef=2 three quarters.
+    assert "<p>1 of 4 gates failed.</p>" in html
+    [failed] = [verdict for verdict in found.gates if not verdict.passed]
+    assert escape(failed.message) in html
+    assert "What a query costs" in html
+    assert "<td>60</td>" in html  # distances of exact search over 60 rows
+    assert "How the runs compare" in html
+    # Up to date until a gate is another.
+    assert set(states(run_experiment()).values()) == {"up to date"}
+    write(FILE, PAGE.replace("0.6", "0.4"))
+    assert list(why(run_experiment())) == ["report"]
+    html = Path("results/report.html").read_text(encoding="utf-8")
+    assert "<p>Every gate passed.</p>" in html
+    # Or the costs are, as searched once more.
+    assert "report" in why(run_experiment(force=["run exact"]))
+
+
+def test_what_to_do_next_speaks_of_the_run_to_take(folder):
+    pytest.importorskip("faiss", reason="needs the extra faiss")
+    pytest.importorskip("matplotlib", reason="needs the extra report")
+    rng = np.random.default_rng(3)
+    np.save("base.npy", rng.standard_normal((600, 6), dtype=np.float32))
+    ivf = """[systems.ivf]
+    spec = "faiss?factory=IVF8,Flat"
+    build = { seed = 7 }
+    settings = { nprobe = [1, 4, 8] }
+"""
+    measures = FILE[FILE.index("[measures]") :]
+    text = FILE[: FILE.index("[systems.exact]")] + ivf + "\n    " + measures
+    gate = """
+        [[gates]]
+        measure = "recall@8"
+        at_least = 0.85
+        [report]
+    """
+    write(text, gate)
+    outcome = run_experiment()
+    passed = [verdict.run for verdict in outcome.gates if verdict.passed]
+    assert passed == ["ivf nprobe=4", "ivf nprobe=8"]
+    html = Path("results/report.html").read_text(encoding="utf-8")
+    # The headline praises the best; the advice is about the cheapest that passes.
+    assert "Of 3 runs ivf nprobe=8 loses" in html
+    assert "About ivf nprobe=4, the cheapest that passes every gate:" in html
+    assert "The setting for it: ivf nprobe=4." in html
+    assert "of ivf nprobe=4" in html[html.index("Worst queries") :]
+    # Without gates by the usual target; where none is good enough, that is said.
+    write(text, "[report]\n")
+    run_experiment()
+    html = Path("results/report.html").read_text(encoding="utf-8")
+    assert "the cheapest with recall@8 of 0.95 or more" in html
+    write(text.replace("[1, 4, 8]", "[1, 2]"), gate)
+    run_experiment()
+    html = Path("results/report.html").read_text(encoding="utf-8")
+    assert "No run passes every gate." in html
+    assert "About ivf nprobe=2, the one with the highest recall@8:" in html
+
+
+def test_the_page_says_how_to_make_it_again(folder):
+    faiss = pytest.importorskip("faiss", reason="needs the extra faiss")
+    pytest.importorskip("matplotlib", reason="needs the extra report")
+    truth = sr.truth("base.npy", "queries.npy", k=8, space="ip")
+    grades = {q: dict.fromkeys(row, 1) for q, row in zip(truth.query_ids, truth.ids, strict=True)}
+    sr.write(sr.Judgments.from_dict(grades), "labels.parquet")
+    write(
+        FILE.replace('spec = "exact"', 'spec = "faiss?factory=HNSW8"\n    build = { seed = 7 }'),
+        """
+        [judgments]
+        file = "labels.parquet"
+        [report]
+        """,
+    )
+    run_experiment()
+    html = Path("results/report.html").read_text(encoding="utf-8")
+    for name, file in (
+        ("base", "base.npy"), ("queries", "queries.npy"), ("columns", "columns.csv"),
+        ("judgments", "labels.parquet"), ("experiment", "semrecall.toml"),
+    ):  # fmt: skip
+        digest = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+        assert f"<dt>{name}</dt><dd>{file}, sha256 {digest}</dd>" in html
+    module = f"{os.environ['EXPERIMENT_MODULE']}.py"
+    assert f"<dt>function of mine</dt><dd>{module}, sha256 " in html
+    version = sr.__version__
+    assert f"pip install &quot;semrecall[faiss,report]=={version}&quot;\nsemrecall run " in html
+    assert f"faiss {faiss.__version__}" in html
+    assert "faiss?factory=HNSW8, build seed 7" in html
+    assert "<dt>search of mine ef=2</dt><dd>ef 2, k 8, 12 queries</dd>" in html
+    # A file that is named with its hash is an input of the page.
+    Path("columns.csv").write_text(Path("columns.csv").read_text() + "99,en\n")
+    assert "report" in why(run_experiment())
 
 
 def test_faiss_is_built_once_for_all_settings(folder, monkeypatch):

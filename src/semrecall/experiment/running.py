@@ -6,22 +6,21 @@ import contextlib
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from semrecall.errors import InputError
 from semrecall.experiment.contents import Contents
-from semrecall.experiment.diff import Diff, diff
 from semrecall.experiment.engine import Done, forced, run_steps
+from semrecall.experiment.gating import cost_means, judged, unjudged
 from semrecall.experiment.manifest import Manifest
-from semrecall.experiment.plan import COSTS, Experiment, Guard
+from semrecall.experiment.plan import Experiment
 from semrecall.experiment.reading import FILE, read_experiment
 from semrecall.experiment.recorded import SCORES, means_of
 from semrecall.experiment.steps import steps_of
-from semrecall.experiment.work import Work, run_file
-from semrecall.formats import read_cost
-from semrecall.gates import Mean, Verdict, verdicts
+from semrecall.experiment.work import Work
+from semrecall.gates import Mean, Verdict
 
 __all__ = ["Outcome", "run_experiment"]
 
@@ -95,11 +94,10 @@ def _run(
     experiment: Experiment, force: Iterable[str], dry: bool, tell: Callable[[str], None]
 ) -> Outcome:
     folder = Path(experiment.results)
-    manifest = Manifest.read(folder)
-    work = Work(experiment, tell)
+    manifest, contents = Manifest.read(folder), Contents(folder)
+    work = Work(experiment, tell, contents)
     steps = steps_of(work)
     chosen = forced(force, steps)
-    contents = Contents(folder)
     if not dry:
         _prepare(folder)
         manifest.experiment = {
@@ -112,11 +110,12 @@ def _run(
         work.close()
     scored = next(one for one in done if one.name == "scores")
     if dry or not scored.there:
-        gates = () if dry else _unjudged(experiment, "no scores")
+        gates = () if dry else unjudged(experiment, "no scores")
         return Outcome(experiment, tuple(done), gates=gates, dry=dry)
     document = json.loads((folder / SCORES).read_text(encoding="utf-8"))
-    means, costs = means_of(document), tuple(_costs(experiment, folder, done))
-    gates = tuple(_judge(experiment, folder, means, costs))
+    there = [one.name.removeprefix("run ") for one in done if one.there]
+    means, costs = means_of(document), tuple(cost_means(work.costs(there)))
+    gates = tuple(judged(experiment, folder, means, costs))
     manifest.gates = [_gate_row(verdict) for verdict in gates]
     _forget(manifest, [step.name for step in steps])
     manifest.write()
@@ -144,77 +143,6 @@ def _forget(manifest: Manifest, names: Sequence[str]) -> None:
         for output in manifest.steps.pop(name).outputs:
             if output not in kept:
                 (manifest.folder / output).unlink(missing_ok=True)
-
-
-# -- gates ------------------------------------------------------------------------------------
-
-
-def _costs(experiment: Experiment, folder: Path, done: Sequence[Done]) -> Iterable[Mean]:
-    """What the searches that are up to date cost."""
-    for name in experiment.run_names:
-        step = next((one for one in done if one.name == f"run {name}"), None)
-        if step is None or not step.there:
-            continue
-        cost = read_cost(folder / run_file(name, ".cost.parquet"))
-        for figure in COSTS:
-            own = hasattr(cost, figure)
-            value = cost.mean(figure) if own else cost.details.get(figure, math.nan)
-            if value == value:
-                yield Mean(name, figure, float(value), n=len(cost))
-
-
-def _judge(
-    experiment: Experiment, folder: Path, means: Sequence[Mean], costs: Sequence[Mean]
-) -> Iterable[Verdict]:
-    several = len(experiment.run_names) > 1
-    for guard in experiment.gates:
-        wanted = guard.gate.runs or experiment.run_names
-        if guard.not_worse_than:
-            found = list(_not_worse(guard, diff(guard.not_worse_than, folder)))
-            if not guard.gate.runs:
-                # What is new has nothing to be worse than.
-                wanted = tuple(verdict.run for verdict in found)
-            if not wanted:
-                yield _missing(guard, "every run", f"has no run in {guard.not_worse_than}")
-        else:
-            found = verdicts(guard.gate, [*means, *costs], several=several)
-        yield from (replace(verdict, gate=guard) for verdict in found)
-        there = {verdict.run for verdict in found}
-        yield from (_missing(guard, run, "was not measured") for run in wanted if run not in there)
-
-
-def _missing(guard: Guard, run: str, why: str) -> Verdict:
-    return Verdict(guard, run, False, math.nan, message=f"{guard.gate.measure} of {run} {why}")
-
-
-def _unjudged(experiment: Experiment, why: str) -> tuple[Verdict, ...]:
-    return tuple(
-        _missing(guard, run, f"was not measured: {why}")
-        for guard in experiment.gates
-        for run in guard.gate.runs or experiment.run_names
-    )
-
-
-def _not_worse(guard: Guard, found: Diff) -> Iterable[Verdict]:
-    """A run passes unless it is shown to be worse by more than the margin; with `confident`, where
-    it is shown not to be.
-    """
-    for row in found.rows:
-        if row.measure != guard.gate.measure:
-            continue
-        if guard.gate.runs and row.run not in guard.gate.runs:
-            continue
-        worst, best = row.worse_by
-        limit = guard.margin
-        passed = worst <= limit if guard.gate.confident else not best > limit
-        message = ""
-        if not passed:
-            shown = f"{row.before:.6g} before, {row.after:.6g} now"
-            interval = f"{row.difference:+.4g}, interval {row.low:+.4g} to {row.high:+.4g}"
-            what = "may be worse" if guard.gate.confident else "is worse"
-            by = f" by more than {limit:g}" if limit else ""
-            message = f"{row.measure} of {row.run} {what}{by}: {shown} ({interval})"
-        yield Verdict(guard.gate, row.run, passed, row.after, message=message, n=row.n)
 
 
 def _gate_row(verdict: Verdict) -> dict[str, Any]:

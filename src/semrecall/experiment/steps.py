@@ -69,7 +69,17 @@ def _later(work: Work, needs: tuple[str, ...], takes: tuple[str, ...]) -> list[S
         found.append(Step("comparison", (COMPARISON,), plan, made(work.compare), after, takes))
     if experiment.report is not None:
         plan = partial(_report_plan, work)
-        found.append(Step("report", (REPORT,), plan, made(work.report), after, takes))
+        if experiment.comparison is not None:
+            takes = (*takes, "comparison")
+        found.append(
+            Step(
+                "report", (REPORT,), plan,
+                lambda there: work.report(
+                    _runs(work, there), _judged(work, there), "comparison" in there
+                ),
+                after, takes,
+            )
+        )  # fmt: skip
     return found
 
 
@@ -221,11 +231,18 @@ def _compare_plan(work: Work, there: Collection[str]) -> Plan:
 
 
 def _report_plan(work: Work, there: Collection[str]) -> Plan:
-    data, plan = work.experiment.data, work.experiment.report
+    plan, runs, judged = work.experiment.report, _runs(work, there), _judged(work, there)
     assert plan is not None
     inputs, _ = _scores_plan(work, there)
     inputs = {**inputs, SCORES: work.results / SCORES}
-    for name, path in (("corpus", data.corpus), ("query texts", data.query_texts)):
-        if path is not None:
-            inputs[_shown(name, path)] = path
-    return inputs, {"format": _FORMAT, "title": plan.title}
+    # The page names all of these with their hashes.
+    inputs |= {_shown(name, path): path for name, path in work.read(judged).items()}
+    for name in sorted(work.searched & set(runs)):
+        inputs[run_file(name, ".cost.parquet")] = work.results / run_file(name, ".cost.parquet")
+    if "comparison" in there:
+        inputs[COMPARISON] = work.results / COMPARISON
+    options = {
+        "format": _FORMAT, "title": plan.title, "made": [list(fact) for fact in work.made(runs)],
+        "gates": [[str(guard), *guard.gate.runs] for guard in work.experiment.gates],
+    }  # fmt: skip
+    return inputs, options

@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from semrecall.benchmark import search
-from semrecall.data import Judgments, Pairs, Run, Vectors
+from semrecall.data import Cost, Judgments, Pairs, Run, Vectors
 from semrecall.errors import SemrecallError, SystemFault
-from semrecall.evaluate import Result, compare, evaluate
+from semrecall.evaluate import Comparison, Result, compare, evaluate
+from semrecall.experiment.contents import UNSEEN, Contents
+from semrecall.experiment.gating import cost_means
+from semrecall.experiment.gating import judged as gate_verdicts
 from semrecall.experiment.plan import COSTS, Asked, Experiment, Judging
-from semrecall.experiment.recorded import SCORES, VALUES, write_values
+from semrecall.experiment.recorded import SCORES, VALUES, means_of, write_values
 from semrecall.formats import (
     read_columns,
+    read_cost,
     read_judgments,
     read_run,
     read_texts,
@@ -24,11 +29,14 @@ from semrecall.formats import (
     write_cost,
     write_whole,
 )  # fmt: skip
+from semrecall.gates import Verdict
 from semrecall.judges import open_judge
 from semrecall.judging import judge
 from semrecall.measures import parse
 from semrecall.report import write_html
+from semrecall.report.making import Source
 from semrecall.systems import System, base_vectors, open_in, parse_spec
+from semrecall.text import plural
 from semrecall.truth import truth
 from semrecall.truth.verb import open_base, open_queries
 
@@ -37,6 +45,9 @@ __all__ = ["COMPARISON", "JUDGMENTS", "REPORT", "TRUTH", "Work", "run_file"]
 TRUTH, JUDGMENTS = "truth.parquet", "judgments.parquet"
 COMPARISON, REPORT = "comparison.json", "report.html"
 _LONGEST = 80
+#: What of the data is read from files.
+FILES = ("base", "queries", "base_ids", "query_ids", "truth", "base_columns", "columns", "corpus",
+         "query_texts")  # fmt: skip
 
 
 def run_file(name: str, suffix: str = ".parquet") -> str:
@@ -55,8 +66,10 @@ class Work:
     file; what is read is read once.
     """
 
-    def __init__(self, experiment: Experiment, tell: Callable[[str], None]) -> None:
-        self.experiment, self.tell = experiment, tell
+    def __init__(
+        self, experiment: Experiment, tell: Callable[[str], None], contents: Contents
+    ) -> None:
+        self.experiment, self.tell, self.contents = experiment, tell, contents
         self.results = Path(experiment.results)
         self._system: tuple[str, System | SemrecallError] | None = None
         self._result: tuple[tuple[str, ...], Result] | None = None
@@ -255,29 +268,81 @@ class Work:
         found.save(self.results / COMPARISON)
         return found.fallen()
 
-    def report(self, runs: tuple[str, ...], judged: bool) -> list[str]:
+    def costs(self, runs: Collection[str]) -> dict[str, Cost]:
+        """What the searches cost, of those among the runs whose cost was measured."""
+        return {
+            name: read_cost(self.results / run_file(name, ".cost.parquet"))
+            for name in self.experiment.run_names
+            if name in self.searched and name in runs
+        }
+
+    @property
+    def searched(self) -> set[str]:
+        """Names of the runs that are searches, not files."""
+        systems = [asked for asked in self.experiment.systems if asked.spec]
+        return {name for asked in systems for name in asked.run_names}
+
+    def report(self, runs: tuple[str, ...], judged: bool, compared: bool) -> list[str]:
         """The page."""
         data, plan = self.experiment.data, self.experiment.report
         assert plan is not None
-        sources = {
-            name: str(path)
-            for name, path in (
-                ("base", data.base), ("queries", data.queries), ("truth", data.truth),
-                ("corpus", data.corpus), ("query texts", data.query_texts),
-                ("experiment", self.experiment.file.name),
-            )
-            if path is not None
-        }  # fmt: skip
+        result, costs = self.result(runs, judged), self.costs(runs)
         write_html(
-            self.result(runs, judged),
+            result,
             self.results / REPORT,
             query_texts=None if data.query_texts is None else read_texts(data.query_texts),
             document_texts=None if data.corpus is None else read_texts(data.corpus),
-            sources=sources,
+            costs=costs,
+            comparison=Comparison.load(self.results / COMPARISON) if compared else None,
+            gates=self._verdicts(result, costs),
+            sources={name: self._source(path) for name, path in self.read(judged).items()},
+            made=list(self.made(runs)),
             command=f"semrecall run {self.experiment.file.name}",
             title=plan.title,
         )
         return []
+
+    def _verdicts(self, result: Result, costs: Mapping[str, Cost]) -> list[Verdict]:
+        document = json.loads(json.dumps(_plain(result.to_dict())))
+        given = means_of(document), list(cost_means(costs))
+        return list(gate_verdicts(self.experiment, self.results, *given))
+
+    def _source(self, path: Any) -> Source:
+        digest = self.contents.of(path)
+        return Source(path, digest="" if digest in (None, UNSEEN) else str(digest))
+
+    def read(self, judged: bool) -> dict[str, Any]:
+        """Everything from outside that the page goes back to, by what it is."""
+        data, labels = self.experiment.data, self.experiment.judgments
+        read: dict[str, Any] = {"experiment": self.experiment.file.name}
+        for field in fields(data):
+            value = getattr(data, field.name)
+            if field.name in FILES and value is not None:
+                read[field.name.replace("_", " ")] = value
+        if judged and labels is not None and labels.file:
+            read["judgments"] = labels.file
+        for asked in self.experiment.systems:
+            named = [("run", asked.run)] if asked.run else files_in(asked.spec)
+            read |= {f"{what} of {asked.name}": path for what, path in named}
+        for guard in self.experiment.gates:
+            if guard.not_worse_than:
+                read[f"gates: {guard.not_worse_than}"] = guard.not_worse_than
+        return read
+
+    def made(self, runs: Collection[str]) -> Iterator[tuple[str, str]]:
+        """How each run came about, as the file says it."""
+        for asked in self.experiment.systems:
+            if not asked.spec or not set(asked.run_names) & set(runs):
+                continue
+            parts = [asked.spec]
+            parts += [f"build {knob} {value}" for knob, value in asked.build.items()]
+            parts += [f"filter {asked.filter}"] if asked.filter is not None else []
+            yield asked.name, ", ".join([*parts, f"searched {plural(asked.repeats, 'time')}"])
+        plan = self.experiment.judgments
+        if plan is not None and plan.judge:
+            options = [f"{name} {value}" for name, value in plan.options.items()]
+            asked_of = f"of {' and '.join(plan.of)}, seed {plan.seed}, ledger {plan.ledger}"
+            yield "judge", ", ".join([plan.judge, *options, asked_of])
 
 
 def files_in(spec: str) -> Iterator[tuple[str, str]]:

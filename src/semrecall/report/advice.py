@@ -52,10 +52,15 @@ Advice = tuple[str, str]
 
 
 def advice(
-    result: Result, fall: Waterfall | None = None, sweep: Sweep | SavedSweep | None = None
+    result: Result,
+    fall: Waterfall | None = None,
+    sweep: Sweep | SavedSweep | None = None,
+    run: str | None = None,
 ) -> list[Advice]:
-    """What to do next, as (what, why and how), the weightiest first."""
-    run = result.runs[0]
+    """What to do next, as (what, why and how), the weightiest first; about the first of the runs,
+    or another.
+    """
+    run = result.runs[0] if run is None else run
     measure = next(
         (str(m) for n in ("srecall", "trecall", "recall") for m in result.measures if m.name == n),
         str(result.measures[0]),
@@ -71,15 +76,15 @@ def advice(
     ]
 
 
-def advice_section(found: list[Advice], run: str = "") -> str:
+def advice_section(found: list[Advice], run: str = "", why: str = "") -> str:
     """The section of a page; "" where there is nothing to say.
 
-    run: which of several it is about.
+    run: which of several it is about, and why that one.
     """
     items = "".join(
         f"<li><strong>{escape(what)}</strong> {escape(how)}</li>" for what, how in found
     )
-    whose = f"<p>About {escape(one_line(run))}, the first of the runs:</p>" if run else ""
+    whose = f"<p>About {escape(f'{one_line(run)}, {why}')}:</p>" if run else ""
     return f"<h2>What to do next</h2>{whose}<ol>{items}</ol>" if items else ""
 
 

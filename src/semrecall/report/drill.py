@@ -31,12 +31,12 @@ class Texts:
     documents: Mapping[str, str]
 
 
-def worst_queries(result: Result, texts: Texts) -> str:
-    """The section of a page."""
+def worst_queries(result: Result, texts: Texts, run: str | None = None) -> str:
+    """The section of a page; about the first of the runs, or another."""
     measure = next(
         (str(m) for m in result.measures if m.name == "srecall"), str(result.measures[0])
     )
-    run = result.runs[0]
+    run = result.runs[0] if run is None else run
     rows = result.worst(measure, _WORST, run)
     if not rows:
         return f"<h2>Worst queries</h2><p>{escape(measure)} is perfect wherever it is defined.</p>"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from semrecall.report.headline import facts, headline
 from semrecall.report.making import result_making
 from semrecall.report.parts import CONTENTS, by_text, page, under
 from semrecall.report.pictures import codes_loss, neighbours, values
+from semrecall.report.runs import choice, comparison_section, costs_section, gates_section
 from semrecall.report.summary import remarks, slice_table, summary
 from semrecall.report.sweep import sweep_parts
 from semrecall.report.tolerances import tolerances
@@ -32,7 +33,9 @@ from semrecall.waterfall.text import opening
 
 if TYPE_CHECKING:
     from semrecall.agreement import Agreement
-    from semrecall.evaluate import Result
+    from semrecall.data import Cost
+    from semrecall.evaluate import Comparison, Result
+    from semrecall.gates import Verdict
     from semrecall.tolerance import ToleranceReport
     from semrecall.tuning.saved_sweep import SavedSweep
     from semrecall.tuning.sweeping import Sweep
@@ -67,7 +70,12 @@ def html_report(
     tolerance: ToleranceReport | None = None,
     sweep: Sweep | SavedSweep | None = None,
     agreement: Agreement | None = None,
-    sources: Mapping[str, str | Path] | None = None,
+    costs: Mapping[str, Cost] | None = None,
+    comparison: Comparison | None = None,
+    gates: Sequence[Verdict] = (),
+    sources: Mapping[str, Any] | None = None,
+    made: Sequence[tuple[str, str]] = (),
+    earlier: Sequence[str] = (),
     command: str | None = None,
     title: str | None = None,
 ) -> str:
@@ -78,23 +86,32 @@ def html_report(
         of the truth, the codes and the runs is made where there are judgments.
     tolerance: the ways to choose x; without it, those that need no vectors.
     sweep, agreement: quality against cost, and how far judges agree, shown with the rest.
+    costs, comparison, gates: what the runs cost (by run), how they compare, and what they had to
+        reach. Of several runs the page proposes the cheapest that passes every gate.
     sources: the files that all was read from, by what they are; their hashes are shown.
+    made: more facts of how the runs came about. earlier: command lines that made what was read.
     command: the command line that made the result, shown as it is.
     title: instead of the answer in one sentence.
     """
     answer = title or headline(result)
     texts = Texts(by_text(query_texts), by_text(document_texts))
-    falls = waterfalls(result, texts) if waterfall is None else {"": waterfall}
-    first = next(iter(falls.values()), None)
+    chosen = choice(result, costs, gates)
+    falls = waterfalls(result, texts, chosen.run) if waterfall is None else {"": waterfall}
+    fall = falls.get(chosen.run, waterfall)
+    found = [*chosen.advice, *advice(result, fall, sweep, chosen.run)]
+    searched = [*result.runs, *(() if sweep is None else sweep.curves)]
     parts = [
         f"<h1>{escape(answer)}</h1>",
         _standing(result),
         facts(result),
-        advice_section(advice(result, first, sweep), result.runs[0] * (len(result.runs) > 1)),
+        advice_section(found, chosen.run * (len(result.runs) > 1), chosen.why),
         CONTENTS,
+        gates_section(gates),
         *_waterfalls(falls),
         summary(result),
         remarks(result),
+        costs_section(result, costs),
+        comparison_section(comparison),
         values(result),
         neighbours(result),
         codes_loss(result),
@@ -103,9 +120,12 @@ def html_report(
         *_scores(result),
         *_agreement(agreement),
         *(slice_table(result, part) for part in result.slices.values()),
-        worst_queries(result, texts),
-        result_making(result, command, sources or {}),
-    ]
+        worst_queries(result, texts, chosen.run),
+        result_making(
+            result, command, sources or {}, costs=costs, systems=searched, made=made,
+            earlier=earlier,
+        ),
+    ]  # fmt: skip
     return page(answer, parts)
 
 
@@ -118,14 +138,20 @@ def _standing(result: Result) -> str:
     return f'<p class="quiet">{escape(" · ".join(parts))}</p>'
 
 
-def waterfalls(result: Result, texts: Texts) -> dict[str, Waterfall]:
-    """Where relevant documents are lost, by run; empty without truth or judgments."""
+def waterfalls(result: Result, texts: Texts, chosen: str = "") -> dict[str, Waterfall]:
+    """Where relevant documents are lost, by run; empty without truth or judgments.
+
+    chosen: a run that is among them, however many there are.
+    """
     if result.truth is None or result.judgments is None:
         return {}
     rel = next((m.rel for m in result.measures if m.name == "srecall"), 1.0)
     columns = {name: part.labels for name, part in result.slices.items()}
     found = {}
-    for run in result.runs[:_RUNS]:
+    drawn = list(result.runs[:_RUNS])
+    if chosen in result.runs and chosen not in drawn:
+        drawn[-1] = chosen
+    for run in drawn:
         try:
             found[run] = waterfall_of(
                 result.judgments, truth=result.truth, codes=result.codes,
