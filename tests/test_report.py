@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import subprocess
 import sys
@@ -273,6 +275,63 @@ def test_the_documentation_runs(tmp_path, monkeypatch):
     names = {"semrecall": semrecall, "truth": exact, "labels": labels}
     exec(code, names | {"run_a": found, "run_b": exact})
     assert (tmp_path / "report.html").exists()
+
+
+def test_the_page_of_the_command_says_how_it_was_made(tmp_path, monkeypatch, semrecall_main):
+    faiss = pytest.importorskip("faiss", reason="needs the extra faiss")
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    np.save("base.npy", rng.standard_normal((500, 8), dtype=np.float32))
+    np.save("queries.npy", rng.standard_normal((20, 8), dtype=np.float32))
+    vectors = ["--base", "base.npy", "--queries", "queries.npy", "--space", "ip"]
+    spec = "faiss?factory=IVF4,Flat"
+    steps = (
+        ["truth", "base.npy", "queries.npy", "-k", "10", "--space", "ip", "-o", "truth.parquet"],
+        ["search", spec, *vectors, "-k", "10", "--set", "nprobe=2", "-o", "run.parquet",
+         "--cost", "cost.parquet"],
+    )  # fmt: skip
+    for step in steps:
+        assert semrecall_main(*step)[0] == 0
+    truth = semrecall.read("truth.parquet")
+    labels = {q: {d: d % 2 for d in row} for q, row in zip(truth.query_ids, truth.ids, strict=True)}
+    semrecall.write(semrecall.Judgments.from_dict(labels), "llm.jsonl")
+    semrecall.write(semrecall.Judgments.from_dict(labels), "people.jsonl")
+    sweep = ["sweep", spec, *vectors, "--truth", "truth.parquet", "--set", "nprobe=1,2",
+             "--format", "json"]  # fmt: skip
+    code, out, err = semrecall_main(*sweep)
+    assert code == 0, err
+    assert json.loads(out)["command"].startswith("semrecall ")
+    document = json.loads(out) | {"command": "semrecall sweep X"}
+    Path("sweep.json").write_text(json.dumps(document))
+    code, _, err = semrecall_main(
+        "report", "run.parquet", "--truth", "truth.parquet", "--judgments", "llm.jsonl",
+        "--agree", "people.jsonl", "--base", "base.npy", "--queries", "queries.npy",
+        "--cost", "cost.parquet", "--sweep", "sweep.json", "-o", "r.html",
+    )  # fmt: skip
+    assert code == 0, err
+    html = Path("r.html").read_text(encoding="utf-8")
+    for name, file in (
+        ("run", "run.parquet"), ("truth", "truth.parquet"), ("judgments", "llm.jsonl"),
+        ("agree", "people.jsonl"), ("base", "base.npy"), ("queries", "queries.npy"),
+        ("sweep", "sweep.json"), ("cost", "cost.parquet"),
+    ):  # fmt: skip
+        digest = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+        assert f"<dt>{name}</dt><dd>{file}, sha256 {digest}</dd>" in html, name
+    assert f"faiss {faiss.__version__}" in html
+    assert "factory IVF4,Flat" in html
+    code = html[html.index("To make it again") :]
+    lines = code[code.index("<code>") + 6 : code.index("</code>")].splitlines()
+    assert lines[0].startswith("pip install &quot;semrecall[faiss,report]==")
+    assert lines[1] == ("semrecall truth base.npy queries.npy -k 10 --space ip -o truth.parquet")
+    assert lines[2] == "semrecall sweep X &gt; sweep.json"
+    assert len(lines) == 5  # and the search, and the report itself
+    code, _, err = semrecall_main("report", "run.parquet", "run.parquet", "--cost", "cost.parquet")
+    assert code == 2
+    # The short way has the hashes, too.
+    given = ["run.parquet", "--truth", "truth.parquet", "--html", "s.html"]
+    assert semrecall_main("score", *given)[0] == 0
+    digest = hashlib.sha256(Path("truth.parquet").read_bytes()).hexdigest()
+    assert f"truth.parquet, sha256 {digest}" in Path("s.html").read_text(encoding="utf-8")
 
 
 # -- the answer in one sentence ---------------------------------------------------------------

@@ -164,9 +164,11 @@ def _show_example(problem: Problem, example: Example) -> None:
 def _write_report(story: Sweep, path: str) -> None:
     from semrecall.errors import MissingExtra
 
+    shown = story.shown.runs[0]
     try:
         story.shown.to_html(
             path,
+            costs={shown: story.costs[shown]},
             query_texts=story.problem.questions,
             document_texts=story.problem.documents,
             sweep=story.curves,
@@ -175,5 +177,4 @@ def _write_report(story: Sweep, path: str) -> None:
     except MissingExtra as error:
         click.echo(f"\nno report: {error.message} ({error.hint})", err=True)
         return
-    shown = story.shown.runs[0]
     click.echo(f"\nThe report of {shown}, with distributions, slices, worst questions: {path}")

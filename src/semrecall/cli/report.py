@@ -14,8 +14,10 @@ from semrecall.cli.waterfall import stage_cut, stage_options, stage_runs
 
 if TYPE_CHECKING:
     from semrecall.agreement import Agreement
+    from semrecall.data import Cost
     from semrecall.evaluate import Result
     from semrecall.tolerance import ToleranceReport
+    from semrecall.tuning.saved_sweep import SavedSweep
     from semrecall.waterfall import Waterfall
 
 __all__ = ["command"]
@@ -41,6 +43,10 @@ OUTPUT = "semrecall-report.html"
 @click.option(
     "--sweep", type=FILE, help="Settings and their cost, from semrecall sweep --format json."
 )
+@click.option(
+    "--cost", "costs", type=FILE, multiple=True,
+    help="What each query cost, from semrecall search --cost: one for each RUN, in their order.",
+)  # fmt: skip
 @click.option(
     "--agree", type=LABELS, multiple=True, metavar="FILE[:COLUMN]",
     help="Labels of another judge, to compare with --judgments; may be repeated.",
@@ -76,6 +82,8 @@ def command(**given: Any) -> None:
     parts = _later_parts(given)
     result = evaluated(given)
     parts |= {
+        "costs": _by_run(parts["costs"], result),
+        "earlier": _earlier(given, result, parts["sweep"]),
         "waterfall": _waterfall(given, result, parts["query_texts"], parts["document_texts"]),
         "tolerance": _tolerance(given, result),
         "agreement": _agreement(given, result),
@@ -101,26 +109,49 @@ def _usual(given: dict[str, Any]) -> dict[str, Any]:
 
 def _later_parts(given: dict[str, Any]) -> dict[str, Any]:
     """What the page takes beside the result: texts, a sweep, the files and the command."""
-    from semrecall.cli.sources import given_as
-    from semrecall.formats import read_texts
+    from semrecall.cli.sources import files_read
+    from semrecall.formats import read_cost, read_texts
+    from semrecall.report.making import Source
     from semrecall.tuning.saved_sweep import read_sweep
 
-    named = [("run", path) for path in given["runs"]]
-    named += [(name, given[name]) for name in ("truth", "judgments", "codes", "texts", "corpus")]
-    named += [(name, given[name]) for name in ("context", "answer", "sweep", "columns")]
-    named += [tuple(text.split("=", 1)) for text in given["stages"] if "=" in text]
-    sources: dict[str, str] = {}
-    for name, path in named:
-        if path:
-            sources[name if name not in sources else f"{name}: {given_as(path)}"] = path
+    sources = files_read()
+    sources |= {
+        name: Source(path)
+        for name, _, path in (text.partition("=") for text in given["stages"])
+        if path
+    }
     return {
         "query_texts": read_texts(given["texts"]) if given["texts"] else None,
         "document_texts": read_texts(given["corpus"]) if given["corpus"] else None,
         "sweep": read_sweep(given["sweep"]) if given["sweep"] else None,
+        "costs": [read_cost(path) for path in given["costs"]],
         "sources": sources,
         "command": command_line(),
         "title": given["title"],
     }
+
+
+def _by_run(costs: list[Cost], result: Result) -> dict[str, Cost]:
+    from semrecall.errors import InputError
+
+    if costs and len(costs) != len(result.runs):
+        raise InputError(
+            f"{len(costs)} --cost for {len(result.runs)} runs",
+            hint="give one for each RUN, in their order, or none",
+        )
+    return dict(zip(result.runs, costs, strict=False))
+
+
+def _earlier(given: dict[str, Any], result: Result, sweep: SavedSweep | None) -> list[str]:
+    """The commands that made what is read here, as far as they are known."""
+    from semrecall.report.making import truth_command
+
+    lines = []
+    if given["truth"]:
+        lines = truth_command(result, given["base"], given["queries"], given["truth"])
+    if sweep is not None and sweep.command:
+        lines.append(f"{sweep.command} > {given['sweep']}")
+    return lines
 
 
 def _waterfall(

@@ -10,6 +10,7 @@ from semrecall.cli.ci import ci_options
 from semrecall.cli.corrected import correct_options, corrections, show_corrections
 from semrecall.cli.inputs import FILE, evaluated, input_options
 from semrecall.cli.outputs import OutputPath, WritingCommand, command_line
+from semrecall.cli.sources import files_read
 from semrecall.cli.tables import format_option
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     if given["format"] in ("table", "markdown"):
         show_corrections(corrected, given["format"])
     if given["html"]:
-        result.to_html(given["html"], command=command_line())
+        result.to_html(given["html"], command=command_line(), sources=files_read())
         click.echo(f"wrote {given['html']}", err=True)
     for line in failed:
         click.echo(f"failed: {line}", err=True)

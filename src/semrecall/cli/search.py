@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from semrecall.cli.embedding import queries_given, set_options
-from semrecall.cli.outputs import OutputPath, WritingCommand
+from semrecall.cli.outputs import OutputPath, WritingCommand, command_line
 from semrecall.cli.tables import format_option
 
 if TYPE_CHECKING:
@@ -315,7 +316,8 @@ def _record(run: Run, cost: Cost, setting: dict[str, Any], files: dict[str, Any]
         write(run, path)
         click.echo(f"{path}: {run!r}", err=True)
     if files["cost"] is not None:
-        write_cost(cost, _named(files["cost"], setting))
+        details = {**cost.details, "command": command_line()}
+        write_cost(replace(cost, details=details), _named(files["cost"], setting))
 
 
 def _named(pattern: str, setting: dict[str, Any]) -> str:

@@ -159,7 +159,7 @@ def _show(
         click.echo("\n".join([str(found), *(at_text(title, rows) for title, rows in compared)]))
         return
     rows = [sweep_row(row, found) for by in (None, *found.slices) for row in found.rows(by)]
-    document = found.to_dict()
+    document = found.to_dict() | {"command": command_line()}
     document["compared"] = [
         {"at": title.removeprefix("at ").rstrip(":"), "systems": [_plain(one) for one in systems]}
         for title, systems in [

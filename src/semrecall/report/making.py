@@ -71,7 +71,10 @@ def result_making(
         facts += [(f"truth: {key}", _fact(value)) for key, value in truth.identity.items()]
     facts += [*made, *system_facts(known), *source_facts(sources)]
     extras = {"report", *extras_of([*systems, *map(_system_of, known.values())])}
-    return made_section(facts) + again(command, extras, earlier)
+    searches = [
+        str(cost.details["command"]) for cost in known.values() if "command" in cost.details
+    ]
+    return made_section(facts) + again(command, extras, list(dict.fromkeys([*earlier, *searches])))
 
 
 def versions(

@@ -44,7 +44,7 @@ class Groups:
 class SavedSweep:
     """What of a Sweep its JSON keeps: the rows, without the values of single queries.
 
-    curves: by system its settings.
+    curves: by system its settings. command: that made it, "" where it is not known.
     """
 
     curves: Mapping[str, tuple[Setting, ...]]
@@ -53,6 +53,7 @@ class SavedSweep:
     slices: Mapping[str, Groups]
     queries: int
     found: tuple[Row, ...]
+    command: str = ""
 
     def rows(self, by: str | None = None) -> list[Row]:
         """Every setting over all queries, or over each group of a slice."""
@@ -93,6 +94,7 @@ def _sweep(whole: Mapping[str, Any]) -> SavedSweep:
         {name: Groups(tuple(groups)) for name, groups in columns.items()},
         int(whole["queries"]),
         rows,
+        str(whole.get("command", "")),
     )
 
 
