@@ -788,6 +788,9 @@ def test_command(
     code, _, err = semrecall_main("rag", "records.jsonl")
     assert code == 2
     assert "somebody has to judge" in err
+    shown = semrecall_main("rag", "--help")[1]
+    assert "--max-cost" in shown
+    assert not any(f"--{name} " in shown for name in ("prompt", "scale", "calibrate-with"))
     code, _, err = semrecall_main(*given, "--prompt", "qa")
     assert code == 2
     assert "each verdict has its own" in err
@@ -813,6 +816,19 @@ def test_pairs_for_people(path: Path, semrecall_main: Callable[..., tuple[int, s
     # Verdicts on other scales are labelled apart.
     semrecall_main("rag", "records.jsonl", "--pairs", "all")
     assert sorted(p.name for p in (path / "all").iterdir()) == ["addresses", "support", "useful"]
+
+
+def test_markdown_and_summary_have_the_slices(
+    path: Path, semrecall_main: Callable[..., tuple[int, str, str]]
+) -> None:
+    rows = [row | {"lang": lang} for row, lang in zip(RECORDS, ("en", "th", "th"), strict=True)]
+    (path / "records.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = ["records.jsonl", "-m", "faithfulness", "--verdicts", "v.jsonl", "--by", "lang"]
+    (path / "v.jsonl").write_text('{"query_id": "q1|contexts", "doc_id": "q1|answer:1", "grade": 1}')
+    _, out, _ = semrecall_main("rag", *given, "--format", "markdown", "--summary", "s.md")
+    assert out.startswith("| slice | group | measure |")
+    assert "| lang | en | faithfulness |" in out
+    assert "| lang | th | faithfulness |" in (path / "s.md").read_text()
 
 
 def test_page(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable
 from fractions import Fraction
@@ -273,6 +274,8 @@ def test_command(files: Path, semrecall_main: Callable[..., tuple[int, str, str]
     assert out.splitlines()[0] == "query_id,text,lost,relevant,documents"
     code, out, _ = semrecall_main("waterfall", *given, "--per-query", "--format", "csv")
     assert len(out.splitlines()) == 1 + 2 * 2
+    code, out, _ = semrecall_main("waterfall", *given, "--format", "csv")
+    assert out.splitlines()[0].startswith("name,")
     code, _, err = semrecall_main("waterfall", *given, "--cut", "context")
     assert code == 2
     assert "expected STAGE=N" in err
@@ -294,6 +297,28 @@ def test_a_stage_that_cannot_be_read_is_said(
     assert (code, "--duplicates first" in err) == (2, True)
     code, _, err = semrecall_main("waterfall", *given, "--duplicates", "first", "-k", "1")
     assert code == 0, err
+
+
+def test_every_format_has_the_slices(
+    files: Path, semrecall_main: Callable[..., tuple[int, str, str]]
+) -> None:
+    rows = [{"id": "q1", "text": "one", "kind": "l"}, {"id": "q2", "text": "two", "kind": "s"}]
+    (files / "queries.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    given = ["--judgments", "labels.jsonl", "--truth", "truth.parquet", "--run", "run.parquet"]
+    given += ["--queries", "queries.jsonl", "--by", "kind", "--format"]
+    _, out, _ = semrecall_main("waterfall", *given, "csv")
+    read = list(csv.DictReader(out.splitlines()))
+    assert [(row["slice"], row["group"], row["name"]) for row in read] == [
+        ("", "", "exact"), ("", "", "index"), ("kind", "l", "exact"), ("kind", "l", "index"),
+        ("kind", "s", "exact"), ("kind", "s", "index"),
+    ]  # fmt: skip
+    _, out, _ = semrecall_main("waterfall", *given, "markdown")
+    whole, _, sliced = out.partition("\nby kind:\n\n")
+    assert whole.count("| exact |") == 1
+    assert "lost, left: means over queries" in sliced
+    assert [line[:13] for line in sliced.splitlines() if line.startswith(("| l", "| s"))] == [
+        "| l | exact |", "| l | index |", "| s | exact |", "| s | index |",
+    ]  # fmt: skip
 
 
 def test_page(files: Path) -> None:

@@ -221,7 +221,7 @@ def _show(found: RagResult, format: str, per_question: bool, failed: list[str]) 
     from dataclasses import asdict
 
     from semrecall.cli.tables import print_rows
-    from semrecall.rag.text import HEADS, cells, remarks
+    from semrecall.rag.text import remarks
 
     if format == "json":
         print_rows([], "json", document=found.to_dict() | {"failed": failed})
@@ -234,17 +234,29 @@ def _show(found: RagResult, format: str, per_question: bool, failed: list[str]) 
             row.pop("reasons")
         print_rows(rows, "csv", notes=remarks(found))
     elif format == "markdown":
-        rows = [dict(zip(HEADS, row, strict=True)) for row in cells(found.rows())]
-        print_rows(rows, "markdown", notes=remarks(found))
+        print_rows(_markdown_rows(found), "markdown", notes=remarks(found))
     else:
         click.echo(str(found))
+
+
+def _markdown_rows(found: RagResult) -> list[dict[str, str]]:
+    """One row a measure over all questions, then over each group of every slice."""
+    from semrecall.rag.text import HEADS, cells
+
+    if not found.slices:
+        return [dict(zip(HEADS, row, strict=True)) for row in cells(found.rows())]
+    return [
+        dict(zip(("slice", "group", *HEADS), (part or "", row.group, *cells([row])[0]), strict=True))
+        for part in (None, *found.slices)
+        for row in found.rows(part)
+    ]
 
 
 def _tell_ci(found: RagResult, judged: list[Verdict], given: dict[str, Any]) -> None:
     """JUnit, a summary and annotations, where they are wanted."""
     from semrecall.cli.ci import annotate, append_summary, case_of, gates_table, junit
     from semrecall.cli.tables import rows_text
-    from semrecall.rag.text import HEADS, cells, remarks
+    from semrecall.rag.text import remarks
 
     cases = [case_of(verdict) for verdict in judged]
     if given["junit"]:
@@ -252,7 +264,6 @@ def _tell_ci(found: RagResult, judged: list[Verdict], given: dict[str, Any]) -> 
     if given["summary"]:
         rows, titles = gates_table(judged)
         gates = rows_text(rows, "markdown", titles=titles) if rows else ""
-        values = [dict(zip(HEADS, row, strict=True)) for row in cells(found.rows())]
-        table = rows_text(values, "markdown", notes=remarks(found))
+        table = rows_text(_markdown_rows(found), "markdown", notes=remarks(found))
         append_summary(given["summary"], "semrecall rag", [gates, table])
     annotate(cases)

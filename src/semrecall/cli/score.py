@@ -103,14 +103,22 @@ def _tell_ci(given: dict[str, Any], result: Result, judged: list[Verdict]) -> No
         junit(cases, given["junit"])
     if given["summary"]:
         rows, titles = gates_table(judged)
-        headings = document.titles(with_run=len(result.runs) > 1, with_group=False)
+        sliced = bool(result.slices)
+        headings = document.titles(with_run=len(result.runs) > 1, with_group=sliced)
         values = rows_text(
-            map(document.summary_row, result.summary()), "markdown", titles=headings,
-            notes=table.remarks(result),
-        )  # fmt: skip
+            _rows(result), "markdown", titles=headings, notes=table.remarks(result)
+        )
         gates = rows_text(rows, "markdown", titles=titles) if rows else ""
         append_summary(given["summary"], "semrecall score", [gates, values])
     annotate(cases)
+
+
+def _rows(result: Result) -> list[dict[str, Any]]:
+    """A row for each measure and run over all queries, then over each group of every slice."""
+    from semrecall.evaluate import document
+
+    parts = [None, *result.slices]
+    return [document.summary_row(row) for part in parts for row in result.summary(by=part)]
 
 
 def _show_ties(result: Result, format: str, per_query: bool) -> None:  # noqa: A002
@@ -154,8 +162,7 @@ def _show(
     elif format == "table":
         click.echo(str(result))
     else:
-        parts = [None, *result.slices]
-        rows = [document.summary_row(row) for part in parts for row in result.summary(by=part)]
+        rows = _rows(result)
         notes = [*unjudged_sentences(result), *table.remarks(result)]
         several = len(result.runs) > 1 or format == "csv"
         titles = document.titles(with_run=several, with_group=bool(result.slices))

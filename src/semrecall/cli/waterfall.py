@@ -164,9 +164,22 @@ def stage_cut(cut: str) -> tuple[str, int]:
     return name, int(number)
 
 
-def _show(found: Waterfall, format: str, behind: str | None, per_query: bool) -> None:  # noqa: A002
+def _csv_rows(found: Waterfall) -> list[dict[str, Any]]:
+    """One row a stage; with slices, each group's too, and which it is."""
     from dataclasses import asdict
 
+    rows = [asdict(step) for step in found.steps]
+    if not found.slices:
+        return rows
+    return [{"slice": "", "group": "", **row} for row in rows] + [
+        {"slice": column, "group": group, **asdict(step)}
+        for column in found.slices
+        for group, steps in found.by(column).items()
+        for step in steps
+    ]
+
+
+def _show(found: Waterfall, format: str, behind: str | None, per_query: bool) -> None:  # noqa: A002
     from semrecall.cli.tables import print_rows
     from semrecall.waterfall.text import HEADS, headline, opening, remarks, step_rows
 
@@ -184,11 +197,18 @@ def _show(found: Waterfall, format: str, behind: str | None, per_query: bool) ->
     elif format == "json":
         print_rows([], "json", document=found.to_dict())
     elif format == "csv":
-        print_rows([asdict(step) for step in found.steps], "csv", notes=remarks(found))
+        print_rows(_csv_rows(found), "csv", notes=remarks(found))
     elif format == "markdown":
-        titles = {str(at): head for at, head in enumerate(HEADS)}
         click.echo(f"**{headline(found)}.** {opening(found)}.\n")
-        shown = [dict(zip(titles, row, strict=True)) for row in step_rows(found.steps)]
-        print_rows(shown, "markdown", titles=titles, notes=remarks(found))
+        print_rows([dict(zip(HEADS, row, strict=True)) for row in step_rows(found.steps)], format)
+        for column in found.slices:
+            rows = [
+                dict(zip(("group", *HEADS), (group, *row), strict=True))
+                for group, steps in found.by(column).items()
+                for row in step_rows(steps)
+            ]
+            click.echo(f"\nby {column}:\n")
+            print_rows(rows, format)
+        click.echo("".join(f"\n{note}\n" for note in remarks(found)), nl=False)
     else:
         click.echo(str(found))
