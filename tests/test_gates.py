@@ -57,6 +57,17 @@ def test_gates_read_from_text_know_which_way_is_better():
         Gate.read("recal@10=1")
 
 
+def test_a_limit_that_no_share_reaches_is_refused(result):
+    with pytest.raises(InputError, match=r"95 is above 1, the most recall@10 can be") as raised:
+        Gate.read("recall@10=95")
+    assert raised.value.hint == "write 0.95"
+    with pytest.raises(InputError, match=r"at_least: 95 is above 1"):
+        assert_measure(result, "recall@4", at_least=95)
+    # Counts and errors go beyond 1.
+    assert Gate.read("NumRelRet=95").at_least == 95
+    assert Gate.read("rde@10=2").at_most == 2
+
+
 @pytest.fixture
 def result():
     truth = sr.Run.from_dict({q: [f"{q}{n}" for n in range(4)] for q in "abc"}, k=4)
@@ -99,6 +110,11 @@ def test_assert_measure_refuses_what_asserts_nothing(result):
         assert_measure(result, "recall@4", at_least=1, by="lang", group="fr")
     with pytest.raises(MeasureError, match="was not computed"):
         assert_measure(result, "recall@3", at_least=1)
+
+
+def test_junit_ends_in_a_line_break(tmp_path):
+    junit([Case("gates", "fine", "passed")], str(tmp_path / "out.xml"))
+    assert (tmp_path / "out.xml").read_bytes().endswith(b"</testsuites>\n")
 
 
 def test_junit_counts_by_suite_and_escapes(tmp_path):

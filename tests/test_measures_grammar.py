@@ -150,6 +150,8 @@ def test_spellings(spelling, canonical):
         ("recal@10", r"unknown measure 'recal'[\s\S]*did you mean .*recall"),
         ("recall", r"recall: a cutoff k is missing[\s\S]*recall@10"),
         ("recall@0", "k is 0; expected a whole number of at least 1"),
+        ("trecall@20(x=0.03)", r"behind the cutoff[\s\S]*write trecall\(x=0\.03\)@20"),
+        ("srecall(rel=2)@5(gain=grade)", r"write srecall\(rel=2, gain=grade\)@5"),
         ("recall@ten", "k is 'ten'; expected a whole number"),
         ("recall@-1", "k is '-1'; expected a whole number"),
         ("recall@1.5", "k is '1.5'; expected a whole number"),

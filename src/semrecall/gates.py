@@ -14,7 +14,7 @@ from semrecall.text import plural, share
 if TYPE_CHECKING:
     from semrecall.data import Scores
 
-__all__ = ["Gate", "Mean", "Verdict", "assert_measure", "verdicts"]
+__all__ = ["Gate", "Mean", "Verdict", "assert_measure", "check_limit", "verdicts"]
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ class Gate:
                 f"{option} {text!r} is not MEASURE=VALUE", hint="for example srecall@100=0.95"
             )
         measure = parse(name.strip())
+        check_limit(measure, limit, f"{option} {text!r}")
         if measure.lower_is_better:
             return cls(str(measure), at_most=limit)
         return cls(str(measure), at_least=limit)
@@ -78,6 +79,13 @@ class Gate:
         where = f" where {self.column} is {self.group}" if self.column else ""
         sure = ", confidently" if self.confident else ""
         return f"{self.measure} {' and '.join(limits)}{where}{sure}"
+
+
+def check_limit(measure: Measure, limit: float, said: str) -> None:
+    """Raise InputError for a limit above 1 of a measure that ends there: 95 where 95% is meant."""
+    if limit > 1 and measure.at_most_one:
+        hint = f"write {limit / 100:g}" if limit <= 100 else None
+        raise InputError(f"{said}: {limit:g} is above 1, the most {measure} can be", hint=hint)
 
 
 @dataclass(frozen=True)
@@ -165,6 +173,9 @@ def assert_measure(
         )
     scores: Scores = result[str(measure)] if run is None else result[str(measure), run]
     name = result.runs[0] if run is None else run
+    for option, limit in (("at_least", at_least), ("at_most", at_most)):
+        if limit is not None:
+            check_limit(parse(scores.measure), limit, option)
     gate = Gate(scores.measure, at_least, at_most, confident, by or "", str(group or ""), (name,))
     found = verdicts(gate, result.summary(by), several=len(result.runs) > 1)
     if not found:

@@ -132,6 +132,8 @@ def _columns(given: dict[str, Any]) -> dict[str, Any]:
 def _quality(text: str) -> tuple[str, float]:
     """`srecall(rel=2)@100=0.95` or `...=95%` as a measure and a number."""
     from semrecall.errors import InputError
+    from semrecall.gates import check_limit
+    from semrecall.measures import parse
 
     name, _, written = text.rpartition("=")
     try:
@@ -140,6 +142,7 @@ def _quality(text: str) -> tuple[str, float]:
         value = float("nan")
     if not name.strip() or value != value:
         raise InputError(f"--at {text!r} is not MEASURE=VALUE", hint="e.g. --at srecall@100=0.95")
+    check_limit(parse(name.strip()), value, f"--at {text!r}")
     return name.strip(), value
 
 
@@ -183,5 +186,6 @@ def _plain(one: Any) -> dict[str, Any]:
         "value": figures(one.value),
         "change": figures(one.change),
         "between": [str(setting) for setting in one.between],
+        "cheapest": figures(one.cheapest),
         "reason": one.reason or None,
     }

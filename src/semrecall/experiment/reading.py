@@ -32,7 +32,7 @@ from semrecall.experiment.plan import (
     Measuring,
     Reporting,
 )  # fmt: skip
-from semrecall.gates import Gate
+from semrecall.gates import Gate, check_limit
 from semrecall.measures import parse
 from semrecall.registry import did_you_mean, load_judge, load_system, split_spec
 from semrecall.space import space
@@ -233,6 +233,12 @@ class _Reader:
         column, group = taken.get("slice", ("", ""))
         if column and column not in experiment.measures.by:
             add(f"slice by {column!r}, which is not in by of [measures]", *at, "slice")
+        for key in ("at_least", "at_most"):
+            if "measure" in taken and key in taken:
+                try:
+                    check_limit(parse(taken["measure"]), taken[key], key)
+                except InputError as error:
+                    add(f"{error.message}; {error.hint}" if error.hint else error.message, *at, key)
         if len(self.checker.faults) > before:
             return None
         gate = Gate(

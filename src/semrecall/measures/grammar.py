@@ -27,6 +27,8 @@ __all__ = ["NO_RELEVANT", "Definition", "Measure", "measure", "measures", "parse
 NO_RELEVANT = "no relevant document"
 
 Layer = Literal["index", "retrieval", "context", "answer"]
+#: Counts, errors and ratios, whose values go beyond 1.
+_ABOVE_ONE = {"NumQ", "NumRel", "NumRelRet", "NumRet", "alpha_DCG", "ratio", "rde"}
 #: In which order measures are listed.
 _LAYERS = ("index", "retrieval", "context", "answer")
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -94,6 +96,12 @@ class Measure:
     def zero_or_one(self) -> bool:
         """Whether a value is 0 or 1 by definition, so that a mean is a share of the queries."""
         return self.definition.zero_or_one
+
+    @property
+    def at_most_one(self) -> bool:
+        """Whether no value is above 1, as far as is known: a measure of somebody else may be."""
+        ours = self.definition.function.__module__.startswith("semrecall.")
+        return ours and self.name not in _ABOVE_ONE
 
     @property
     def about(self) -> str:
@@ -188,6 +196,13 @@ def parse(text: str | Measure) -> Measure:
     """
     if isinstance(text, Measure):
         return text
+    turned = _TURNED.fullmatch(text)
+    if turned is not None:
+        inside = ", ".join(filter(None, (turned["before"], turned["inside"])))
+        raise MeasureError(
+            f"{text}: parameters behind the cutoff; expected them before it",
+            hint=f"write {turned['name']}({inside})@{turned['k']}",
+        )
     match = _SPELLING.fullmatch(text)
     if match is None:
         raise MeasureError(
@@ -299,6 +314,11 @@ _SPELLINGS: dict[str, str] = {}
 _NEAR: dict[str, tuple[str, str]] = {}
 _SPELLING = re.compile(
     r"\s*(?P<name>\w+(?:\.\d+)*)\s*(?:\(\s*(?P<inside>[^()]*?)\s*\))?\s*(?:@\s*(?P<k>\S+))?\s*"
+)
+#: The same with parameters behind the cutoff, where they do not belong.
+_TURNED = re.compile(
+    r"\s*(?P<name>\w+)\s*(?:\(\s*(?P<before>[^()]*?)\s*\))?\s*@\s*(?P<k>[\w.]+)\s*"
+    r"\(\s*(?P<inside>[^()]*?)\s*\)\s*"
 )
 #: No list is longer, and numpy counts no further in the narrowest of its index types.
 _LARGEST_K = 2**31 - 1

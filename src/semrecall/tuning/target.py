@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["Estimate", "Target", "estimate", "mean_of"]
 
 _WRITTEN = re.compile(r"\s*(?P<measure>.*[^<>=\s])\s*(?P<sign>[<>=]+)\s*(?P<value>[^<>=\s]+)\s*")
-#: Measures that count, so that their means are not held below 1.
-_COUNTS = {"NumRet", "NumRel", "NumRelRet", "NumQ", "ratio"}
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ class Target:
                 raise InputError(f"the target {text!r} is below 0, the best {measure} there is")
         elif value <= 0:
             raise InputError(f"the target {text!r} is met by every setting; expected above 0")
-        elif value > 1 and measure.name not in _COUNTS:
+        elif value > 1 and measure.at_most_one:
             hint = f"write {value:g}%" if value <= 100 else None
             raise InputError(f"the target {text!r} is above 1, the best {measure} there is",
                              hint=hint)  # fmt: skip
