@@ -121,6 +121,9 @@ def test_every_fault_is_told_at_once_with_its_line(folder):
         measure = "recall@8"
         at_least = "much"
         system = "c"
+        [[gates]]
+        measure = "recall@8"
+        at_least = 95
         """
     )
     with pytest.raises(InputError) as error:
@@ -136,6 +139,7 @@ def test_every_fault_is_told_at_once_with_its_line(folder):
         "line 14: a gate without a limit; expected at_least, at_most or not_worse_than",
         "line 18: at_least is 'much'; expected a number",
         "line 19: unknown system 'c'",
+        "line 22: at_least: 95 is above 1, the most recall@8 can be; write 0.95",
     ):
         assert f"  {line}" in said
     assert "recal@8" in said
@@ -395,6 +399,11 @@ def test_results_in_every_format(folder, semrecall_main):
     assert rows[0] == "run,measure,column,group,mean,low,high,n"
     assert "mine ef=1,recall@8,lang,th,0.5,0.5,0.5,4" in rows
     assert "| mine ef=1 |" in semrecall_main("run", "--format", "markdown")[1]
+    heads, row = (line.split("|") for line in semrecall_main("run", "--format", "markdown")[1]
+                  .splitlines()[:3:2])  # fmt: skip
+    seconds = {c["run"]: c["value"] for c in found["costs"] if c["cost"] == "latency_p99_seconds"}
+    shown = float(row[heads.index(" p99 ms ")])
+    assert shown == pytest.approx(1000 * seconds[row[1].strip()], rel=0.01, abs=1e-4)
     assert max(map(len, semrecall_main("run")[1].splitlines())) <= 100
 
 

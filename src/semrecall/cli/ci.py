@@ -84,6 +84,7 @@ def junit(cases: Iterable[Case], path: str) -> None:
             if case.outcome != "passed":
                 SubElement(element, case.outcome, message=one_line(case.message))
     indent(root)
+    root.tail = "\n"
     with writing(path) as temporary:
         ElementTree(root).write(temporary, encoding="utf-8", xml_declaration=True)
 

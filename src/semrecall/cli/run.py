@@ -22,7 +22,7 @@ _WIDE = 4
 _TITLES = {
     "distance_computations": "distances",
     "bytes_read": "bytes read",
-    "latency_p99_seconds": "p99 s",
+    "latency_p99_seconds": "p99 ms",
 }
 
 
@@ -119,7 +119,7 @@ def _table(outcome: Outcome, *, wide: bool) -> tuple[list[dict[str, Any]], dict[
     """A row a run; where there are many measures, or for programs, a row a run and measure."""
     measures = list(dict.fromkeys(mean.measure for mean in outcome.means))
     if wide and len(measures) <= _WIDE:
-        rows = outcome.rows
+        rows = [_in_milliseconds(row) for row in outcome.rows]
         keys = list(dict.fromkeys(key for row in rows for key in row))
         return rows, {key: _TITLES.get(key, key) for key in keys}
     names = ("run", "measure", "column", "group", "mean", "low", "high", "n")
@@ -127,6 +127,16 @@ def _table(outcome: Outcome, *, wide: bool) -> tuple[list[dict[str, Any]], dict[
     sliced = any(mean.column for mean in outcome.means)
     kept = [name for name in names if sliced or name not in ("column", "group")]
     return long, {name: "queries" if name == "n" else name for name in kept}
+
+
+def _in_milliseconds(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with its seconds as people read them; programs get them as they are."""
+    seconds = row.get("latency_p99_seconds")
+    return row if seconds is None else row | {"latency_p99_seconds": _round(1000 * seconds)}
+
+
+def _round(milliseconds: float) -> float:
+    return float(f"{milliseconds:.3g}")
 
 
 def _step_rows(steps: Sequence[Done]) -> list[dict[str, Any]]:
