@@ -12,6 +12,7 @@ from tuned_system import Shells
 
 import semrecall as sr
 from semrecall.errors import InputError, MismatchError, SemrecallWarning
+from semrecall.tuning.sweep_text import at_quality_rows, at_text
 
 K = 10
 RNG = np.random.default_rng(11)
@@ -139,12 +140,30 @@ def test_two_systems_differ_by_pairs():
 def test_beyond_a_curve_there_is_no_value():
     found = sweep(settings={"visit": [5, 8]})
     assert [one.value for one in found.at_cost(100)] == [None] * 3
-    assert "the cheapest setting costs 360" in found.at_cost(100)[0].reason
+    assert "the cheapest setting has bytes_read 360" in found.at_cost(100)[0].reason
     assert "outside its curve" in found.at_quality(f"recall@{K}", 0.9999)[0].reason
     with pytest.raises(InputError, match="above 0"):
         found.at_cost(0)
     with pytest.raises(InputError, match="was not measured"):
         found.at_quality("nDCG@10", 0.5)
+
+
+def test_a_cheapest_setting_that_is_better_already_bounds_the_cost():
+    found = sweep(settings={"visit": [5, 8]})
+    best = found.rows()[0].measures[f"recall@{K}"].mean
+    (one,) = found.at_quality(f"recall@{K}", best / 2)
+    assert one.value is None
+    assert one.cheapest is not None
+    assert one.cheapest.mean == 360
+    assert one.reason == f"already {best:.4g} at its cheapest"
+    heads, row = at_quality_rows(found, f"recall@{K}", best / 2)
+    assert heads[1] == "bytes_read"
+    assert row[1:] == ["≤ 360", "-", one.reason]
+    lines = at_text("at it:", [heads, row]).splitlines()
+    assert lines[3].index("≤ 360") + len("≤ 360") == lines[2].index("bytes_read") + 10
+    # Of a speed, more is better.
+    found = sweep(settings={"visit": [2, 90]}, minimize="queries_per_second")
+    assert at_quality_rows(found, f"recall@{K}", 0.001)[1][1].startswith("≥ ")
 
 
 def test_speeds_are_compared_as_speeds():
@@ -290,6 +309,7 @@ def test_sweep_writes_a_page(semrecall_main, files, tmp_path):
         (["--set", "nprob=1,2"], "no system has a knob 'nprob'"),
         (["--set", "nprobe=1,x"], "'x'; expected a whole number"),
         (["--at", "recall@10"], "is not MEASURE=VALUE"),
+        (["--at", "recall@10=95"], "95 is above 1, the most recall@10 can be"),
         (["--by", "selectivity"], "no column 'selectivity'"),
         (["--filter-column", "filter"], "needs the columns"),
         (["--columns", "columns.csv", "--filter-column", "filter"], "no column 'filter'"),

@@ -232,12 +232,29 @@ def test_what_fails_on_queries_held_out_is_not_met_and_a_surer_setting_is_named(
     assert found.safe.measures[f"recall@{K}"].low >= 0.94
     assert found.safe.setting != found.choice.setting
     assert "not met: recall@10 is" in str(found)
-    assert "whose interval on development queries meets the target" in " ".join(str(found).split())
+    # The way out stands right below the verdict, and first among the notes for programs.
+    top = " ".join(str(found).partition("\n\n")[0].split())
+    assert f"take {found.safe.setting}: on development queries the cheapest setting" in top
+    assert found.to_dict()["notes"][0].startswith(f"take {found.safe.setting}: ")
     # At 0.9 the chosen one is as sure as can be there: the queries held out are just harder.
     found = tune(system, split=halves)
     assert found.safe is not None
     assert found.safe.setting == found.choice.setting
     assert "the queries held out are harder" in " ".join(str(found).split())
+
+
+def test_queries_held_out_without_a_value_are_told_apart():
+    """Case: the headline counts as the tables do, which have all queries held out."""
+    # Every fifth query has no relevant neighbour.
+    known = np.repeat(np.arange(60) % 5 > 0, K)
+    grades = np.where(known, JUDGMENTS.grades, 0.0)
+    documents = np.concatenate([row[:K] for row in TRUTH.ids])
+    labels = sr.Judgments.from_arrays(np.repeat(np.arange(60), K), documents, grades)
+    found = tune(target=f"srecall@{K} >= 0.9", judgments=labels)
+    valued, out = found.choice.held_out.n, found.held_out - found.choice.held_out.n
+    assert out > 0
+    said = " ".join(str(found).split())
+    assert f"on {valued} of {found.held_out} queries held out ({out} without a value)" in said
 
 
 def test_a_target_out_of_reach_is_unreachable_and_the_best_effort_is_named():

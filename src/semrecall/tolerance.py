@@ -102,7 +102,8 @@ def tolerance(
 ) -> ToleranceReport:
     """The tolerance x of `trecall@k`, chosen in four ways.
 
-    proxy: the mean over queries of how far the exact scores fall from rank 2k/3 to k.
+    proxy: how far the exact scores fall from rank 2k/3 to k, as a share of the score at rank 1 (of
+        a distance: of that at rank 2k/3), mean over queries.
     query: each query's own such fall, as `trecall(x=query)` uses it; x is the median.
     quantisation: the mean relative error that storing the vectors in 8 bits makes in the scores
         of the true neighbours (needs `base` and `queries`). A lower bound: tolerating less blames

@@ -268,7 +268,7 @@ def _count_use(path: str | None, found: Tuning) -> None:
 
 def _show(found: Tuning, style: str) -> None:
     from semrecall.cli.tables import print_rows
-    from semrecall.tuning.text import headline, point_row, remarks
+    from semrecall.tuning.text import headline, point_row, remarks, way_out
 
     if style == "table":
         click.echo(str(found))
@@ -278,5 +278,5 @@ def _show(found: Tuning, style: str) -> None:
         rows,
         style,
         document=found.to_dict() if style == "json" else None,
-        notes=[headline(found), *remarks(found)],
+        notes=[headline(found), *filter(None, [way_out(found)]), *remarks(found)],
     )

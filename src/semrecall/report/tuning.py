@@ -19,6 +19,7 @@ from semrecall.tuning.text import (
     remarks,
     saving_tables,
     setting_of,
+    way_out,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ def tuning_page(tuning: Tuning, *, command: str | None = None) -> str:
     """The page that `write_tuning` writes; the same tuning gives the same text."""
     answer = headline(tuning)
     title = f"{answer[:1].upper()}{answer[1:]}."
-    parts = [f"<h1>{escape(title)}</h1>", _facts(tuning), _snippet(tuning), _remarks(tuning)]
+    out = way_out(tuning)
+    way = f"<p><strong>{escape(out[:1].upper() + out[1:])}.</strong></p>" if out else ""
+    parts = [f"<h1>{escape(title)}</h1>", way, _facts(tuning), _snippet(tuning), _remarks(tuning)]
     parts += [_front(tuning), *_savings(tuning), _tried(tuning), making(command)]
     return page(title, parts)
 

@@ -66,11 +66,17 @@ def at_cost_rows(sweep: Sweep, cost: float) -> list[list[str]]:
 
 def at_quality_rows(sweep: Sweep, measure: str, value: float) -> list[list[str]]:
     """Systems side by side at one quality, a heading first."""
-    return _at_rows(sweep.at_quality(measure, value), is_cost=True, cost=sweep.objective.name)
+    found, objective = sweep.at_quality(measure, value), sweep.objective
+    return _at_rows(found, is_cost=True, cost=objective.name, bound="≥" if objective.rate else "≤")
 
 
-def _at_rows(found: Sequence[At], *, is_cost: bool, cost: str = "") -> list[list[str]]:
-    """One row a system and measure: value, interval, difference to the first."""
+def _at_rows(
+    found: Sequence[At], *, is_cost: bool, cost: str = "", bound: str = ""
+) -> list[list[str]]:
+    """One row a system and measure: value, interval, difference to the first.
+
+    bound: the sign before the cost of a cheapest setting that is already better.
+    """
     measure = [] if is_cost else ["measure"]
     rows = [["system", *measure, cost if is_cost else "value", "interval", "against the first"]]
     for one in found:
@@ -78,6 +84,8 @@ def _at_rows(found: Sequence[At], *, is_cost: bool, cost: str = "") -> list[list
         if one.value is not None:
             value = cost_number(one.value.mean) if is_cost else number(one.value.mean)
             around = interval_text(one.value, cost=is_cost)
+        elif one.cheapest is not None:
+            value = f"{bound} {cost_number(one.cheapest.mean)}"
         if one.change is not None:
             change = _change(one, is_cost)
         name = [shortened(one.system, 34)]

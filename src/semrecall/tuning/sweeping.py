@@ -60,6 +60,8 @@ class At:
     change: less the first system's, paired over queries; for costs as a share of the first's.
         None for the first system itself.
     between: the settings on either side. reason: why there is no value.
+    cheapest: what the cheapest setting costs, where that is already better than the quality asked
+        for, so that the cost at that quality is this or less.
     """
 
     system: str
@@ -68,6 +70,7 @@ class At:
     change: Estimate | None = None
     between: tuple[Setting, ...] = ()
     reason: str = ""
+    cheapest: Estimate | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -120,7 +123,8 @@ class Sweep:
                     # What costs more on this curve brings nothing more.
                     place = (len(points) - 1, len(points) - 1), 0.0
                 if place is None:
-                    found.append(At(system, name, None, reason=_beyond(points, wanted)))
+                    reason = _beyond(points, wanted, self.objective)
+                    found.append(At(system, name, None, reason=reason))
                     continue
                 at, share = place
                 values = _blend([points[i].values for i in at], share)
@@ -141,6 +145,9 @@ class Sweep:
             points = self._front(system, name)
             quality = [-mean_of(p.values) if lower else mean_of(p.values) for p in points]
             place = _between(quality, -value if lower else value, log=False)
+            if place is None and quality and quality[0] > (-value if lower else value):
+                found.append(self._cheaper(system, name, points[0]))
+                continue
             if place is None:
                 found.append(At(system, name, None, reason=_unreached(quality, value, lower)))
                 continue
@@ -226,6 +233,15 @@ class Sweep:
             low, high = t_interval(apart, confidence=self.confidence)
             change = Estimate(mean_of(apart), low, high, int((~np.isnan(apart)).sum()))
         return At(system, measure, value, change, tuple(p.setting for p in beside))
+
+    def _cheaper(self, system: str, measure: str, point: _OnFront) -> At:
+        """Of a system whose cheapest setting has more than the quality asked for."""
+        reached = mean_of(point.values)
+        return At(
+            system, measure, None, between=(point.setting,),
+            reason=f"already {reached:.4g} at its cheapest",
+            cheapest=self._cost_at(system, measure, point.costs, None, [point]).value,
+        )  # fmt: skip
 
     def _cost_at(
         self,
@@ -420,12 +436,12 @@ def _blend(pair: Sequence[NDArray[np.float64]], share: float) -> NDArray[np.floa
     return np.asarray((1 - share) * pair[0] + share * pair[1])
 
 
-def _beyond(points: Sequence[_OnFront], wanted: float) -> str:
+def _beyond(points: Sequence[_OnFront], wanted: float, objective: Objective) -> str:
     if not points:
         return "no setting has this measure"
     edge = points[0] if wanted < points[0].cost else points[-1]
     side = "cheapest" if edge is points[0] else "dearest"
-    return f"outside its curve: the {side} setting costs {edge.cost:,.6g}"
+    return f"outside its curve: the {side} setting has {objective.name} {objective.shown(edge.cost):,.6g}"
 
 
 def _unreached(quality: Sequence[float], value: float, lower: bool) -> str:

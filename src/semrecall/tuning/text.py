@@ -32,6 +32,7 @@ __all__ = [
     "table",
     "tuning_document",
     "tuning_text",
+    "way_out",
 ]
 
 
@@ -39,12 +40,40 @@ def headline(tuning: Tuning) -> str:
     """The answer in one sentence: verdict, mean, interval, queries."""
     found = tuning.choice.held_out
     percent = f"{tuning.confidence * 100:.4g}%"
-    where = f"on {plural(found.n, 'query', 'queries')} held out"
+    where = f"on {_held_out(tuning, found.n)}"
     said = f"{tuning.target.name} is {number(found.mean)} ({percent} interval "
     said += f"{interval_text(found)}) {where}"
     if tuning.verdict == "unreachable":
         return f"unreachable: no setting tried reaches {tuning.target}; at best {said}"
     return f"{tuning.verdict}: {said}; the target is {tuning.target}"
+
+
+def _held_out(tuning: Tuning, known: int) -> str:
+    """The queries held out; where the measure is undefined for some, how many have a value."""
+    if known == tuning.held_out:
+        return f"{plural(known, 'query', 'queries')} held out"
+    out = tuning.held_out - known
+    return f"{known:,} of {tuning.held_out:,} queries held out ({out:,} without a value)"
+
+
+def way_out(tuning: Tuning) -> str:
+    """What to do where the target is not met: the setting that is surer; "" where it is met."""
+    if tuning.safe is not None and tuning.safe.setting == tuning.choice.setting:
+        return (
+            "on development queries this setting meets the target with the whole of its interval: "
+            "the queries held out are harder"
+        )
+    if tuning.safe is not None:
+        quality = tuning.safe.measures[tuning.target.name]
+        return (
+            f"take {tuning.safe.setting}: on development queries the cheapest setting that meets "
+            f"the target with the whole of its interval, {number(quality.mean)} "
+            f"({interval_text(quality)}), at {cost_text(tuning.objective, tuning.safe.cost)}; not "
+            "confirmed, as that would be a second look at the queries held out"
+        )
+    if tuning.verdict == "not met":
+        return "no setting tried meets the target with the whole of its interval"
+    return ""
 
 
 def facts(tuning: Tuning) -> list[tuple[str, str]]:
@@ -67,20 +96,6 @@ def facts(tuning: Tuning) -> list[tuple[str, str]]:
 def remarks(tuning: Tuning) -> list[str]:
     """What a reader should know before using the setting."""
     found = []
-    if tuning.safe is not None and tuning.safe.setting == tuning.choice.setting:
-        found.append(
-            "on development queries this setting meets the target with the whole of its interval: "
-            "the queries held out are harder"
-        )
-    elif tuning.safe is not None:
-        quality = tuning.safe.measures[tuning.target.name]
-        found.append(
-            f"the cheapest setting whose interval on development queries meets the target: "
-            f"{tuning.safe.setting} ({number(quality.mean)}, {interval_text(quality)}), at "
-            f"{cost_text(tuning.objective, tuning.safe.cost)}"
-        )
-    elif tuning.verdict == "not met":
-        found.append("no setting tried meets the target with the whole of its interval")
     low, high = tuning.interval
     if tuning.verdict == "met" and not tuning.target.met(high if _lower(tuning) else low):
         found.append(
@@ -106,7 +121,10 @@ def _lower(tuning: Tuning) -> bool:
 
 def tuning_text(tuning: Tuning) -> str:
     """The whole result as text of at most 100 columns."""
-    lines = [*wrapped(headline(tuning)), ""]
+    lines = wrapped(headline(tuning))
+    if way_out(tuning):
+        lines += wrapped(way_out(tuning))
+    lines.append("")
     width = max(len(name) for name, _ in facts(tuning))
     for name, value in facts(tuning):
         lines += wrapped(f"{name:<{width}}  {value}", indent=" " * (width + 2))
@@ -127,7 +145,7 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
     if not rows:
         return []
     right = [
-        c > 0 and all(row[c].lstrip("-")[:1].isdigit() or row[c] in ("-", "") for row in rows[1:])
+        c > 0 and all(row[c].lstrip("-≤≥ ")[:1].isdigit() or row[c] in ("-", "") for row in rows[1:])
         for c in range(len(rows[0]))
     ]
     return aligned(rows, right)
@@ -322,7 +340,7 @@ def tuning_document(tuning: Tuning) -> dict[str, Any]:
         "searched": tuning.searched,
         "monotone": tuning.monotone,
         "spent": tuning.spent,
-        "notes": remarks(tuning),
+        "notes": [*filter(None, [way_out(tuning)]), *remarks(tuning)],
         "confidence": tuning.confidence,
         "seed": tuning.seed,
     }
