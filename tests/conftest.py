@@ -16,6 +16,8 @@ from hypothesis import settings
 from semrecall.cli import main
 from semrecall.errors import MissingExtra
 
+# Tables are as wide as in a pipe, whatever the terminal.
+os.environ["COLUMNS"] = "100"
 # Threads of faiss that wait by spinning slow everything down on a busy machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # Whoever starts the tests in the background has them ignore Ctrl-C, and what they start as well.

@@ -824,7 +824,9 @@ def test_markdown_and_summary_have_the_slices(
     rows = [row | {"lang": lang} for row, lang in zip(RECORDS, ("en", "th", "th"), strict=True)]
     (path / "records.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     given = ["records.jsonl", "-m", "faithfulness", "--verdicts", "v.jsonl", "--by", "lang"]
-    (path / "v.jsonl").write_text('{"query_id": "q1|contexts", "doc_id": "q1|answer:1", "grade": 1}')
+    (path / "v.jsonl").write_text(
+        '{"query_id": "q1|contexts", "doc_id": "q1|answer:1", "grade": 1}'
+    )
     _, out, _ = semrecall_main("rag", *given, "--format", "markdown", "--summary", "s.md")
     assert out.startswith("| slice | group | measure |")
     assert "| lang | en | faithfulness |" in out

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from semrecall.text import display_width, json_value, one_line, shortened, wrapped
+from semrecall.text import (
+    WIDTH, aligned, display_width, json_value, one_line, shortened, terminal_width, wrapped,
+)  # fmt: skip
 
 #: Latin, wide, and with marks that take no column.
 LETTERS = st.sampled_from(["a", "-", " ", "检", "索", "ไ", "ท", "ี", "é", "e\u0301"])
@@ -59,3 +61,20 @@ def test_json_holds_whole_characters():
     assert json_value(b'["\\ud83d\\ude00", "\\\\ud83d"]') == ["\U0001f600", "\\ud83d"]
     with pytest.raises(ValueError, match=r"half a character, \\ud83d: line 2"):
         json_value('["a",\n"\\uD83D"]')
+
+
+def test_a_narrow_terminal_has_rows_below_themselves(monkeypatch):
+    rows = [["", "mean", "95% interval", "queries"], ["recall@10", "0.5", "0.25 to 0.75", "1,000"]]
+    right = [False, True, True, True]
+    wide = aligned(rows, right)
+    assert wide[1] == "recall@10   0.5  0.25 to 0.75    1,000"
+    monkeypatch.setenv("COLUMNS", "31")
+    assert terminal_width() == 31
+    # As many lines as rows, each with its own break.
+    assert aligned(rows, right) == [
+        "           mean  95% interval\n    queries", "recall@10   0.5  0.25 to 0.75\n      1,000",
+    ]  # fmt: skip
+    assert wrapped("a line that is a little too long") == ["a line that is a little too", "  long"]
+    monkeypatch.setenv("COLUMNS", "250")
+    assert aligned(rows, right) == wide
+    assert terminal_width() == WIDTH

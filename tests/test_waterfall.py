@@ -299,6 +299,23 @@ def test_a_stage_that_cannot_be_read_is_said(
     assert code == 0, err
 
 
+@pytest.mark.parametrize("columns", ["40", "60"])
+def test_a_narrow_terminal(
+    files: Path,
+    semrecall_main: Callable[..., tuple[int, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    columns: str,
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    given = ["--judgments", "labels.jsonl", "--truth", "truth.parquet"]
+    for command in (["waterfall", *given, "--run", "run.parquet"], ["score", "run.parquet", *given]):
+        code, out, _ = semrecall_main(*command)
+        assert code == 0
+        assert max(map(len, out.splitlines())) <= int(columns)
+        assert "interval" in out
+        assert "queries" in out
+
+
 def test_every_format_has_the_slices(
     files: Path, semrecall_main: Callable[..., tuple[int, str, str]]
 ) -> None:

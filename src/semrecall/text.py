@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 __all__ = [
     "WIDTH", "aligned", "cell", "display_width", "json_value", "narrowed", "number", "one_line",
-    "plural", "share", "shortened", "wrapped",
+    "plural", "share", "shortened", "terminal_width", "wrapped",
 ]  # fmt: skip
 
-#: Columns of a terminal that a table may take.
+#: Columns that a table may take where nobody says how wide the terminal is, and at most.
 WIDTH = 100
+_NARROWEST = 30
 
 #: What stands where there is no value.
 NOTHING = "-"
+
+
+def terminal_width() -> int:
+    """Columns that a table may take: those of the terminal, or $COLUMNS, at most WIDTH."""
+    return max(_NARROWEST, min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns))
 
 
 def number(value: int | float | None, digits: int = 4) -> str:
@@ -104,23 +111,45 @@ def display_width(text: str) -> int:
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool], gap: str = "  ") -> list[str]:
-    """Rows of cells as lines of text; `right` says which columns stand to the right."""
+    """Rows of cells as lines of text; `right` says which columns stand to the right.
+
+    On a narrow terminal a row goes on below itself, indented: its line has line breaks then.
+    """
     widths = [max(display_width(row[c]) for row in rows) for c in range(len(right))]
+    parts = _folds(widths, len(gap))
     lines = []
     for row in rows:
         cells = []
         for text, width, to_right in zip(row, widths, right, strict=True):
             blanks = " " * (width - display_width(text))
             cells.append(blanks + text if to_right else text + blanks)
-        lines.append(gap.join(cells).rstrip())
+        folded = (gap.join(cells[start:end]).rstrip() for start, end in parts)
+        lines.append(("\n" + _INDENT).join(folded))
     return lines
+
+
+_INDENT = "    "
+
+
+def _folds(widths: Sequence[int], gap: int) -> list[tuple[int, int]]:
+    """From which column to which each line of a row goes: one line, where the terminal has room."""
+    room = terminal_width()
+    if room == WIDTH or sum(widths) + gap * (len(widths) - 1) <= room:
+        return [(0, len(widths))]
+    starts, taken = [0], -gap
+    for at, width in enumerate(widths):
+        if taken + gap + width > room and at > starts[-1]:
+            starts.append(at)
+            taken = len(_INDENT) - gap
+        taken += gap + width
+    return list(zip(starts, [*starts[1:], len(widths)], strict=True))
 
 
 def narrowed(lines_of: Callable[[int], list[str]]) -> list[str]:
     """Lines whose names are cut at a width: the widest of 30 to 8 with which all lines fit."""
     for width in range(30, 7, -2):
         lines = lines_of(width)
-        if max(map(display_width, lines), default=0) <= WIDTH:
+        if max(map(display_width, lines), default=0) <= terminal_width():
             break
     return lines
 
@@ -151,8 +180,12 @@ def _first_columns(text: str, width: int) -> str:
     return text
 
 
-def wrapped(line: str, width: int = WIDTH, indent: str = "  ") -> list[str]:
-    """The line, broken at blanks where it is too wide; what follows is indented."""
+def wrapped(line: str, width: int | None = None, indent: str = "  ") -> list[str]:
+    """The line, broken at blanks where it is too wide; what follows is indented.
+
+    width: as wide as the terminal, if absent.
+    """
+    width = terminal_width() if width is None else width
     lines, rest = [], line
     while display_width(rest) > width:
         fits = len(_first_columns(rest, width))

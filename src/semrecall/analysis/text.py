@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from semrecall.analysis.rows import Estimate, Group, Share
-from semrecall.text import aligned, number, one_line, plural, share, shortened
+from semrecall.text import aligned, number, one_line, plural, share, shortened, terminal_width
 
 if TYPE_CHECKING:
     from semrecall.analysis.result import Analysis
@@ -30,8 +30,6 @@ __all__ = [
 
 #: Below this share of judged neighbours the judgments may name relevant documents only.
 _FEW = 0.5
-#: Columns of a terminal.
-WIDTH = 100
 #: Percentiles that a table shows.
 _SHOWN = (10, 25, 50, 75, 90)
 #: So many queries without a relevant neighbour are listed on a terminal.
@@ -54,7 +52,7 @@ def text(analysis: Analysis) -> str:
     for table in tables(analysis):
         right = [False] + [True] * (len(table.heads) - 1)
         lines += ["", table.title, *aligned([table.heads, *table.rows], right)]
-    said = [line for one in remarks(analysis) for line in textwrap.wrap(one, WIDTH)]
+    said = [line for one in remarks(analysis) for line in textwrap.wrap(one, terminal_width())]
     lines += ["", *barren_lines(analysis), "", *said]
     return "\n".join(line.rstrip() for line in lines)
 
@@ -456,4 +454,5 @@ def _queries(count: int) -> str:
 
 
 def _cut(line: str) -> str:
-    return line if len(line) <= WIDTH else line[: WIDTH - 1].rstrip() + "…"
+    room = terminal_width()
+    return line if len(line) <= room else line[: room - 1].rstrip() + "…"

@@ -246,7 +246,9 @@ def _markdown_rows(found: RagResult) -> list[dict[str, str]]:
     if not found.slices:
         return [dict(zip(HEADS, row, strict=True)) for row in cells(found.rows())]
     return [
-        dict(zip(("slice", "group", *HEADS), (part or "", row.group, *cells([row])[0]), strict=True))
+        dict(
+            zip(("slice", "group", *HEADS), (part or "", row.group, *cells([row])[0]), strict=True)
+        )
         for part in (None, *found.slices)
         for row in found.rows(part)
     ]

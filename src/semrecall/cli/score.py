@@ -105,9 +105,7 @@ def _tell_ci(given: dict[str, Any], result: Result, judged: list[Verdict]) -> No
         rows, titles = gates_table(judged)
         sliced = bool(result.slices)
         headings = document.titles(with_run=len(result.runs) > 1, with_group=sliced)
-        values = rows_text(
-            _rows(result), "markdown", titles=headings, notes=table.remarks(result)
-        )
+        values = rows_text(_rows(result), "markdown", titles=headings, notes=table.remarks(result))
         gates = rows_text(rows, "markdown", titles=titles) if rows else ""
         append_summary(given["summary"], "semrecall score", [gates, values])
     annotate(cases)

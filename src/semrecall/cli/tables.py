@@ -143,10 +143,10 @@ def _fitted(rows: list[list[str]], right: list[bool]) -> list[list[str]]:
 
 def _limits(rows: list[list[str]], right: list[bool]) -> list[int]:
     """How wide each column may be: the last gives way, or else all columns of text."""
-    from semrecall.text import WIDTH, display_width
+    from semrecall.text import display_width, terminal_width
 
     widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
-    room = WIDTH - 2 * (len(widths) - 1)
+    room = terminal_width() - 2 * (len(widths) - 1)
     if sum(widths) <= room or all(right):
         return widths
     rest = room - sum(widths[:-1])

@@ -181,6 +181,7 @@ def _csv_rows(found: Waterfall) -> list[dict[str, Any]]:
 
 def _show(found: Waterfall, format: str, behind: str | None, per_query: bool) -> None:  # noqa: A002
     from semrecall.cli.tables import print_rows
+    from semrecall.text import wrapped
     from semrecall.waterfall.text import HEADS, headline, opening, remarks, step_rows
 
     if behind is not None:
@@ -211,4 +212,5 @@ def _show(found: Waterfall, format: str, behind: str | None, per_query: bool) ->
             print_rows(rows, format)
         click.echo("".join(f"\n{note}\n" for note in remarks(found)), nl=False)
     else:
-        click.echo(str(found))
+        # Sentences that are wider than the terminal; tables fit already.
+        click.echo("\n".join(part for line in str(found).split("\n") for part in wrapped(line)))

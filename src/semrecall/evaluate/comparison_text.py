@@ -12,13 +12,13 @@ from semrecall.evaluate.paired import Gap, Paired
 from semrecall.evaluate.result import FEW
 from semrecall.stats.compare import TESTS
 from semrecall.text import (
-    WIDTH,
     aligned,
     display_width,
     number,
     plural,
     share,
     shortened,
+    terminal_width,
     wrapped,
 )
 
@@ -166,7 +166,7 @@ def _fitted(lines: Sequence[_Line], columns: list[Column]) -> list[str]:
                 table.append([name, *([mean] if means else []), *cells])
         shown = aligned(table, [False] + [True] * (len(table[0]) - 1))
         drop = max((d for _, _, d in columns), default=0)
-        if max(map(display_width, shown)) <= WIDTH or drop == 0:
+        if max(map(display_width, shown)) <= terminal_width() or drop == 0:
             break
         columns = [c for c in columns if c[2] != drop]
     rest = iter(shown[1:])

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 from semrecall.errors import InputError
 from semrecall.registry import did_you_mean
-from semrecall.text import WIDTH, aligned, display_width, number, one_line, plural, shortened
+from semrecall.text import (
+    aligned,
+    display_width,
+    number,
+    one_line,
+    plural,
+    shortened,
+    terminal_width,
+)
 
 if TYPE_CHECKING:
     from semrecall.evaluate.comparison import Comparison
@@ -51,7 +59,7 @@ def lettered_lines(comparison: Comparison) -> list[str]:
             for run in comparison.runs
         ]
         wider = [[*row, *cells[1:]] for row, cells in zip(block, column, strict=True)]
-        fits = max(map(display_width, aligned(wider, [*right, True, False]))) <= WIDTH
+        fits = max(map(display_width, aligned(wider, [*right, True, False]))) <= terminal_width()
         if not fits and len(block[0]) > 2:
             lines += [*aligned(block, right), ""]
             wider = [[*row, *cells[1:]] for row, cells in zip(names, column, strict=True)]

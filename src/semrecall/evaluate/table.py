@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from semrecall.evaluate.result import FEW
 from semrecall.evaluate.unjudged import unjudged_lines
 from semrecall.text import (
-    WIDTH,
     aligned,
     display_width,
     narrowed,
@@ -18,6 +17,7 @@ from semrecall.text import (
     plural,
     share,
     shortened,
+    terminal_width,
     wrapped,
 )
 
@@ -54,7 +54,7 @@ _COLUMNS: tuple[tuple[str, Callable[[Summary], str], int], ...] = (
 
 def text(result: Result) -> str:
     """The table, the slices, the split of the loss, and under them what is to be said."""
-    lines = [_opening(result), ""]
+    lines = [*wrapped(_opening(result)), ""]
     lines += _block(result, result.summary())
     for column, part in result.slices.items():
         about = f", the {part.about}" if part.about else ""
@@ -128,7 +128,7 @@ def _lines(result: Result, rows: list[Summary], names: list[str]) -> list[str]:
         ]
         lines = aligned(cells, [False] + [True] * len(columns))
         next_to_go = max((drop for _, _, drop in columns), default=0)
-        if max(map(display_width, lines)) <= WIDTH or next_to_go == 0:
+        if max(map(display_width, lines)) <= terminal_width() or next_to_go == 0:
             return lines
         columns = [c for c in columns if c[2] != next_to_go]
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from semrecall.text import WIDTH, aligned, display_width, narrowed, number, shortened, wrapped
+from semrecall.text import (
+    aligned,
+    display_width,
+    narrowed,
+    number,
+    shortened,
+    terminal_width,
+    wrapped,
+)
 from semrecall.tuning.text import cost_number, interval_text, signed_percent, table
 
 if TYPE_CHECKING:
@@ -35,7 +43,7 @@ def sweep_text(sweep: Sweep) -> str:
 def _fitting(sweep: Sweep, rows: Sequence[Row]) -> list[str]:
     """The table with intervals where it fits a terminal, else without."""
     lines = _lines(sweep, rows, 34, intervals=True)
-    if max(map(display_width, lines)) > WIDTH:
+    if max(map(display_width, lines)) > terminal_width():
         lines = narrowed(lambda width: _lines(sweep, rows, width, intervals=False))
     return lines
 

@@ -441,7 +441,8 @@ def _beyond(points: Sequence[_OnFront], wanted: float, objective: Objective) -> 
         return "no setting has this measure"
     edge = points[0] if wanted < points[0].cost else points[-1]
     side = "cheapest" if edge is points[0] else "dearest"
-    return f"outside its curve: the {side} setting has {objective.name} {objective.shown(edge.cost):,.6g}"
+    cost = f"{objective.name} {objective.shown(edge.cost):,.6g}"
+    return f"outside its curve: the {side} setting has {cost}"
 
 
 def _unreached(quality: Sequence[float], value: float, lower: bool) -> str:

@@ -6,7 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from semrecall.text import WIDTH, aligned, display_width, number, plural, shortened, wrapped
+from semrecall.text import (
+    aligned,
+    display_width,
+    number,
+    plural,
+    shortened,
+    terminal_width,
+    wrapped,
+)
 from semrecall.tuning.against import SAME_QUALITY
 from semrecall.tuning.ranges import shown
 
@@ -145,7 +153,8 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
     if not rows:
         return []
     right = [
-        c > 0 and all(row[c].lstrip("-≤≥ ")[:1].isdigit() or row[c] in ("-", "") for row in rows[1:])
+        c > 0
+        and all(row[c].lstrip("-≤≥ ")[:1].isdigit() or row[c] in ("-", "") for row in rows[1:])
         for c in range(len(rows[0]))
     ]
     return aligned(rows, right)
@@ -155,7 +164,7 @@ def _fitting(tuning: Tuning) -> list[list[str]]:
     """The rows of the front that fit a terminal: with as much beside the setting as there is."""
     for measures, costs in ((3, True), (2, True), (3, False), (2, False), (1, False)):
         rows = front_rows(tuning, measures=measures, costs=costs)
-        if max(map(display_width, table(rows))) <= WIDTH:
+        if max(map(display_width, table(rows))) <= terminal_width():
             break
     return rows
 
