@@ -221,6 +221,9 @@ def test_faults_of_texts(tmp_path: Path) -> None:
     ]
     with pytest.raises(FormatError, match="no column for texts: found columns id, x"):
         formats.read_texts(text(tmp_path / "a.csv", "id,x\n1,2\n"))
+    with pytest.raises(FormatError, match="no column for ids: found columns 1, x") as raised:
+        formats.read_texts(text(tmp_path / "a.csv", "1,x\n2,y\n"))
+    assert (raised.value.hint or "").startswith("line 1 looks like data")
     with pytest.raises(FormatError, match="no column for ids: found columns t, text"):
         formats.read_texts(text(tmp_path / "a.csv", "t,text\n1,2\n"))
     with pytest.raises(FormatError, match=r"expected JSON lines \(\.jsonl\), \.csv"):

@@ -434,6 +434,19 @@ def test_faults_of_csv(tmp_path: Path) -> None:
     )
     path = text(tmp_path / "a.csv", "query_id,doc_id,doc_id\n")
     assert message_of(formats.read_run, path).startswith("the header names a column twice")
+    # A first line of data is told to be one, whatever else would be wrong with it.
+    for line, name in (("0\t1590\t0", "twice"), ("0\t1561\t1", "once"), ("q\td\t2", "names")):
+        path = text(tmp_path / f"{name}.tsv", f"{line}\n9\t8\t1\n")
+        with pytest.raises(FormatError, match="line 1 is data: ") as error:
+            formats.read_judgments(path)
+        assert error.value.hint == "put query_id<TAB>doc_id<TAB>grade on line 1"
+    path = text(tmp_path / "a.csv", "q,d,0.5\n")
+    with pytest.raises(FormatError, match="line 1 is data: q, d, ") as error:
+        formats.read_run(path)
+    assert error.value.hint == "put query_id,doc_id,score on line 1"
+    # Names that are no numbers, or some that are known, are a header.
+    path = text(tmp_path / "a.csv", "query,docid,2019\nq,d,1\n")
+    assert formats.read_judgments(path, grade="2019").grades.tolist() == [1.0]
     path = text(tmp_path / "a.csv", "query_id,title,score\nq,a,1\n")
     assert message_of(formats.read_run, path) == (
         "no column for document ids: found columns query_id, title, score; expected 'doc_id'"

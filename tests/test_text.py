@@ -7,8 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from semrecall.text import (
-    WIDTH, aligned, display_width, json_value, one_line, shortened, terminal_width, wrapped,
-)  # fmt: skip
+    WIDTH,
+    aligned,
+    display_width,
+    json_value,
+    one_line,
+    shortened,
+    terminal_width,
+    wrapped,
+)
 
 #: Latin, wide, and with marks that take no column.
 LETTERS = st.sampled_from(["a", "-", " ", "检", "索", "ไ", "ท", "ี", "é", "e\u0301"])

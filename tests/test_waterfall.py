@@ -308,7 +308,10 @@ def test_a_narrow_terminal(
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     given = ["--judgments", "labels.jsonl", "--truth", "truth.parquet"]
-    for command in (["waterfall", *given, "--run", "run.parquet"], ["score", "run.parquet", *given]):
+    for command in (
+        ["waterfall", *given, "--run", "run.parquet"],
+        ["score", "run.parquet", *given],
+    ):
         code, out, _ = semrecall_main(*command)
         assert code == 0
         assert max(map(len, out.splitlines())) <= int(columns)

@@ -45,14 +45,18 @@ __all__ = [
 ]
 
 
+#: The header of a run that is told where there is none.
+_RUN = ("query_id", "doc_id", "score")
+
+
 def read_delimited_run(path: Path, options: Options) -> Run:
     """A run from CSV or TSV with the columns query_id, doc_id and score or rank."""
-    return run_of(read_delimited(path), options)
+    return run_of(read_delimited(path, header=_RUN), options)
 
 
 def read_delimited_runs(path: Path, options: Options) -> dict[str, Run]:
     """The runs of CSV or TSV with a further column run, tag or system."""
-    return runs_of(read_delimited(path), options)
+    return runs_of(read_delimited(path, header=_RUN), options)
 
 
 def read_msmarco_run(path: Path, options: Options) -> Run:
@@ -62,7 +66,8 @@ def read_msmarco_run(path: Path, options: Options) -> Run:
 
 def read_delimited_judgments(path: Path, options: Options) -> Judgments:
     """Judgments from CSV or TSV with the columns query_id, doc_id, grade; BEIR qrels too."""
-    return judgments_of(read_delimited(path, numbers=_with_grade(options)), options)
+    header = (*_RUN[:2], options.grade or "grade")
+    return judgments_of(read_delimited(path, numbers=_with_grade(options), header=header), options)
 
 
 def read_json_run(path: Path, options: Options) -> Run:

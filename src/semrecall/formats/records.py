@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +29,7 @@ __all__ = [
     "Stretches",
     "decode",
     "header_names",
+    "is_data",
     "number",
     "open_parquet",
     "read_delimited",
@@ -85,11 +87,16 @@ class Records:
 
 
 def read_delimited(
-    path: Path, *, numbers: frozenset[str] = NUMBERS, names: Sequence[str] | None = None
+    path: Path,
+    *,
+    numbers: frozenset[str] = NUMBERS,
+    names: Sequence[str] | None = None,
+    header: Sequence[str] = (),
 ) -> Records:
     """The records of a CSV or TSV file; comma, tab or semicolon.
 
     names: of the columns of a file without a header, whose delimiter is the tab.
+    header: the names that a first line of data is told to be without.
     """
     data = read_text(path)
     head = data[: 1 << 16].decode("utf-8", "replace").lstrip("\r\n").splitlines()
@@ -102,6 +109,14 @@ def read_delimited(
     else:
         delimiter = _delimiter(path, head[0])
         found = [name.strip() for name in next(csv.reader([head[0]], delimiter=delimiter))]
+        if header and is_data(found, header):
+            shown = delimiter.join(header).replace("\t", "<TAB>")
+            raise fault(
+                path,
+                f"line 1 is data: {', '.join(found)}; expected a header with the names of the "
+                "columns",
+                f"put {shown} on line 1",
+            )
         if len(set(found)) != len(found):
             raise fault(path, f"the header names a column twice: {', '.join(found)}")
         table = _Table(found, delimiter, frozenset(found) & numbers, header=True)
@@ -110,6 +125,18 @@ def read_delimited(
         columns, lines = _slow_delimited(path, data, table)
         return Records(path, columns, lambda: lines)
     return Records(path, columns, lambda: _slow_delimited(path, data, table)[1])
+
+
+def is_data(cells: Collection[str], header: Collection[str]) -> bool:
+    """Whether a first line has no name that is known, and a number, which is no name."""
+    return not (_FIELDS | set(header)) & set(cells) and any(map(_is_number, cells))
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        return math.isfinite(float(cell))
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from semrecall.formats.records import (
     Records,
     decode,
     header_names,
+    is_data,
     read_delimited,
     read_json_lines,
     read_parquet_records,
@@ -275,8 +276,13 @@ def _name_of(records: Records, names: tuple[str, ...], what: str) -> str:
     found = next((n for n in names if n in records.columns), None)
     if found is None:
         columns = ", ".join(records.columns) or "none"
+        data = records.unit == "line" and is_data(records.columns, names)
         raise fault(
-            records.path, f"no column for {what}: found columns {columns}; expected {names[0]!r}"
+            records.path,
+            f"no column for {what}: found columns {columns}; expected {names[0]!r}",
+            "line 1 looks like data: put a header with the names of the columns above it"
+            if data
+            else None,
         )
     return found
 
