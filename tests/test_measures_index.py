@@ -281,7 +281,9 @@ def test_the_papers_proxy():
     both = problem(true, true, None, [[10.0, 9.0, 6.0], [8.0, 4.0, 4.0]])
     assert query_tolerance(both, 3).tolist() == [0.3, 0.0]
     scores = parse("trecall@3").values(both)
-    assert scores.notes == ("x = 15%, the paper's proxy",)
+    assert scores.notes == (
+        "x = 15%, the paper's proxy (fall of exact scores from rank 2k/3 to k)",
+    )
     # l2: (3 - 2) / 2 = 50%.
     both = problem([[1]], [[1, 2, 3]], None, [[1.0, 2.0, 3.0]], space="l2")
     assert query_tolerance(both, 3).tolist() == [0.5]
@@ -295,7 +297,7 @@ def test_the_papers_proxy():
 def test_a_proxy_too_wide_or_undefined_is_said():
     # k = 2: rank 2k/3 is 1. (10 - 5) / 10 = 50% is not yet too wide, (10 - -3.2) / 10 = 132% is.
     for last, said in (
-        (5.0, "x = 50%, the paper's proxy"),
+        (5.0, "x = 50%, the paper's proxy (fall of exact scores from rank 2k/3 to k)"),
         (-3.2, "the paper's proxy gives x = 132%: too wide to mean anything; choose x"),
     ):
         both = problem([[1]], [[1, 2]], None, [[10.0, last]])

@@ -119,7 +119,7 @@ def test_the_page_has_all_its_parts(page):
         "Summary",
         "Values of single queries",
         "Semantic neighbours per query",
-        "What the codes lose",
+        "What quantisation loses, and the search",
         "How much tolerance",
         "Do scores tell what is relevant?",
         "By number of semantic neighbours among the exact 10 (sn)",
@@ -364,7 +364,7 @@ def test_headlines():
         f"The index loses none of the relevant neighbours; recall suggests {more}."
     )
     assert answer(["recall@10"]) == f"The index loses {recall} of the exact neighbours."
-    assert "of the neighbours beyond tolerance; recall suggests" in answer(
+    assert "of the neighbours with nothing about as near in their place; recall suggests" in answer(
         ["trecall(x=1%)@10", "recall@10"]
     )
     assert answer(["srecall@10"]) == f"The index loses {lost} of the relevant neighbours."

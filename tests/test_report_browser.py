@@ -123,6 +123,9 @@ def test_printed_it_is_black_on_white_without_links_and_fits(browser, full):
     assert page.evaluate("document.documentElement.scrollWidth") <= 718
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert not page.is_visible("nav")
+    # Charts have the colours of the light theme, not the pale ones for a dark ground.
+    drawn = "getComputedStyle(document.documentElement).getPropertyValue('--series-1')"
+    assert page.evaluate(drawn) == "#3b6fb6"
     page.context.close()
 
 

@@ -6,6 +6,7 @@ import csv
 import hashlib
 import json
 import re
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from html import unescape
@@ -21,12 +22,14 @@ import semrecall as sr
 from semrecall.errors import InputError
 from semrecall.report import figures_of, html_report
 from semrecall.report.advice import advice, advice_section
+from semrecall.report.charts import Column, distributions
 from semrecall.report.drill import Texts, worst_queries
 from semrecall.report.headline import facts, headline, percent
 from semrecall.report.parts import table
 from semrecall.report.pictures import score_errors
 from semrecall.report.summary import slice_table
-from semrecall.report.tolerances import curve_of
+from semrecall.report.tolerances import curve_of, tolerances
+from semrecall.report.tuning_charts import Mark, curves
 from semrecall.report.waterfall import group_tables, picture
 from semrecall.text import number, share
 from semrecall.tuning.saved_sweep import Cost, SavedSweep, read_sweep
@@ -104,14 +107,80 @@ def test_the_drill_down_of_a_worst_query_is_golden():
 # -- golden parts and numbers ---------------------------------------------------------------------
 
 
+def test_what_stages_lose_says_of_what():
+    # Of 100 known the model loses 25, the index 25 of the 75 that reach it.
+    shown = picture(sr.waterfall(LABELS, truth=TRUTH, runs=FOUND))
+    said = "The index loses 25 of 100 that are known, which is 33.3% of the 75 that reach it."
+    assert f"<p>{said}</p>" in shown
+    assert ">the embedding model</th>" in shown
+
+
+def test_tolerant_recall_that_is_above_from_the_start_says_so():
+    ways = sr.tolerance(TRUTH, 3, run=FOUND, judgments=LABELS)
+    assert ways["semantic"].x == 0
+    said = tolerances(sr.evaluate(FOUND, MEASURES, truth=TRUTH, judgments=LABELS))
+    assert "It is above semantic recall, 0.500, at every x." in said
+    assert "It meets" not in said
+    assert " over the 2 queries with a semantic neighbour." in said
+
+
+def test_recall_without_tolerance_says_over_which_queries():
+    # Recall 1/2 and 1; only the first query has a relevant neighbour.
+    exact = sr.Run.from_arrays([[1, 2], [3, 4]], [[9.0, 8.0], [9.0, 8.0]], space="ip", k=2)
+    found = sr.Run.from_arrays([[1, 5], [3, 4]], [[9.0, 1.0], [9.0, 8.0]], space="ip", k=2)
+    labels = sr.Judgments.from_dict({0: {1: 1, 2: 0}, 1: {3: 0, 4: 0}})
+    said = tolerances(sr.evaluate(found, ["recall@2", "srecall@2"], truth=exact, judgments=labels))
+    over = "0.500 over the 1 query with a semantic neighbour (0.750 over all)"
+    assert f"Without tolerance it is plain recall, {over}." in said
+
+
+def test_widths_of_distributions_share_one_scale():
+    few, many = np.full(1, 0.5), np.full(20, 0.5)
+    found = figures_of(
+        lambda: distributions("d", "", [Column("few", few), Column("many", many)], 0, 0.0)
+    )
+    narrow, wide = (bar.get_width() for bar in found["d"].axes[0].patches)
+    assert wide == pytest.approx(20 * narrow, rel=0.06)
+
+
+def test_long_labels_and_ticks_are_whole():
+    columns = [Column(name, np.array([0.7])) for name in ("context precision", "b", "c", "d")]
+    axes = figures_of(lambda: distributions("d", "", columns, 0, 0.6))["d"].axes[0]
+    assert axes.get_xticklabels()[0].get_text() == "context\nprecision"
+    assert axes.get_yticks().tolist() == pytest.approx([0.6, 0.7, 0.8, 0.9, 1.0])
+
+
+def test_costs_stand_in_words_and_their_unit_on_an_axis():
+    series = [("a", [Mark(0.002, 0.5), Mark(0.02, 0.9)])]
+    figures = figures_of(lambda: curves("c", "", series, "latency_p99_seconds", "recall@3"))
+    axes = figures["c"].axes[0]
+    assert axes.get_xlabel() == "99th percentile of latency, ms"
+    assert axes.get_ylabel() == "recall@3"
+    assert axes.xaxis.get_major_formatter()(0.02) == "20"
+    assert figures.data("c")[0][1] == "latency_p99_seconds"
+
+
+def test_files_of_figures_have_their_titles(tmp_path):
+    figures = figures_of(lambda: distributions("A title", "", [Column("a", np.ones(3))], 0, 0.0))
+    figures.save(tmp_path)
+    assert ">A title</text>" in (tmp_path / "a-title.svg").read_text()
+    width, height = struct.unpack(">II", (tmp_path / "a-title.png").read_bytes()[16:24])
+    drawn_width, drawn_height = figures["a-title"].get_size_inches()
+    # As wide as the chart, and higher by the title.
+    assert height / width == pytest.approx((drawn_height + 24 / 72) / drawn_width, rel=0.01)
+    assert not figures["a-title"].texts
+
+
 def test_the_three_recalls_in_words_are_golden():
     # recall: 1/3 and 1; srecall: 0 of a and c, 1 of x.
     result = sr.evaluate(FOUND, MEASURES[:2], truth=TRUTH, judgments=LABELS)
     assert re.sub(r"<p>.*?</p>", "", facts(result)) == (
         '<ul class="facts"><li class="recall"><strong>33%</strong> of the exact nearest neighbours '
-        "are missed, whether they matter or not<small>recall@3 0.667 (0.333 to 1.000)</small></li>"
+        "are missed, whether they matter or not<small>recall@3: 0.667, 95% interval 0.333 to 1.000"
+        "</small></li>"
         '<li class="srecall"><strong>50%</strong> of the relevant ones among them are missed: what '
-        "people lose by the index<small>srecall@3 0.500 (0.000 to 1.000)</small></li></ul>"
+        "people lose by the index<small>semantic recall (srecall@3): 0.500, 95% interval 0.000 to "
+        "1.000</small></li></ul>"
     )
 
 
@@ -457,7 +526,8 @@ def test_the_command_puts_everything_on_one_page(files: Path, semrecall_main: Ma
     heads = [unescape(head) for head in re.findall(r"<h2[^>]*>(.*?)</h2>", page)]
     assert heads == [
         "What to do next", "Where relevant documents are lost", "Summary",
-        "Values of single queries", "Semantic neighbours per query", "What the codes lose",
+        "Values of single queries", "Semantic neighbours per query",
+        "What quantisation loses, and the search",
         "Quality against cost", "How much tolerance", "Do scores tell what is relevant?",
         "Do the judges agree?", "By lang", "Worst queries", "How this was made",
     ]  # fmt: skip

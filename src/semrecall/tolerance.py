@@ -270,6 +270,8 @@ def _semantic(
         note = f"trecall stays at {reached(LARGEST):.4f} or below, srecall is {goal:.4f}"
         return _without(name, note)
     note = f"trecall {reached(x):.4f}, srecall {goal:.4f}"
+    if x == 0 and reached(0.0) > goal:
+        note += ": above it at every x"
     return Way(name, x, math.nan, math.nan, math.nan, int(np.count_nonzero(use)), note)
 
 

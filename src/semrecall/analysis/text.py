@@ -157,6 +157,13 @@ def _recalls(analysis: Analysis) -> Table:
     )
 
 
+#: What a rank-biserial correlation says.
+_R = (
+    "1 where every semantic neighbour is nearer than every other one, 0 where scores do not tell, "
+    "-1 where they mislead"
+)
+
+
 def _scores(analysis: Analysis) -> Table:
     heads = ("semantic", "score", "of others", "delta", _interval_head(analysis), "queries",
              "drop", "delta/drop", "r")  # fmt: skip
@@ -168,8 +175,9 @@ def _scores(analysis: Analysis) -> Table:
         "scores of semantic neighbours and of others, by number of semantic neighbours",
         f"Per query, then over queries; {nearer} scores are nearer. Delta: how much nearer the "
         "semantic neighbours of a query are than its judged others, over the queries that have "
-        "both; above 0 is nearer. Drop: from the nearest neighbour to the farthest. r: "
-        "rank-biserial correlation within a query.",
+        "both; above 0 is nearer. Drop: how far scores fall from the nearest neighbour to the "
+        "farthest; delta/drop is the one as a share of the other. r: rank-biserial correlation "
+        f"within a query, {_R}.",
         heads,
         tuple(rows) if len(analysis) else (),
     )
@@ -209,9 +217,10 @@ def _correlation(analysis: Analysis) -> Table:
     )  # fmt: skip
     return Table(
         "rank-biserial correlation of score and relevance",
-        f"Of the queries with both kinds, {share(found.positive)} have r above 0, and "
-        f"{share(found.significant)} a p of their own below 0.05. The pooled p takes pairs to be "
-        "independent; its interval resamples whole queries.",
+        f"r is {_R}. Of the queries with both kinds, {share(found.positive)} have r above 0, and "
+        f"{share(found.significant)} a p of their own below 0.05. Pooled: the pairs of all "
+        "queries together; its p takes them to be independent, its interval resamples whole "
+        "queries.",
         ("", "r", _interval_head(analysis), "p", "from"),
         rows if len(analysis) else (),
     )

@@ -136,7 +136,7 @@ def _proxy_note(x: float) -> str:
         return "x undefined: the paper's proxy has no value for any query"
     if x > WIDE:
         return f"the paper's proxy gives x = {100 * x:.3g}%: too wide to mean anything; choose x"
-    return f"x = {100 * x:.3g}%, the paper's proxy"
+    return f"x = {100 * x:.3g}%, the paper's proxy (fall of exact scores from rank 2k/3 to k)"
 
 
 def _epsilon_notes(

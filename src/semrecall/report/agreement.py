@@ -12,7 +12,7 @@ import numpy as np
 
 from semrecall.agreement.table import interval_text, labelled, meaning, opening, p_text, remarks
 from semrecall.formats import write_whole
-from semrecall.report.parts import figure, heading, making, page, table
+from semrecall.report.parts import beside, figure, heading, making, page, table
 from semrecall.text import number, one_line, plural, share
 
 if TYPE_CHECKING:
@@ -249,11 +249,12 @@ def _queries(found: Agreement) -> str:
         )
     values = np.array([query.agreement for query in found.by_query])
     chart = _histogram(values, f"Agreement of {plural(len(values), 'query', 'queries')}. {below}.")
-    return (
-        "<h2>Query by query</h2><p>Share of equal labels within a query. Where it is low, the "
-        "query itself may be unclear.</p>"
-        f'<div class="charts">{figure("Agreement of a query", below, chart)}</div>{listed}'
+    told = beside(
+        figure("Agreement of a query", "how many queries have so much", chart),
+        "<p>Share of equal labels within a query. Where it is low, the query itself may be "
+        f"unclear.</p><p>{escape(below)}.</p>",
     )
+    return f"<h2>Query by query</h2>{told}{listed}"
 
 
 def _histogram(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]], about: str) -> str:
@@ -261,7 +262,7 @@ def _histogram(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]], about:
     # A share of 0.7 belongs above the edge 0.7, whatever its last bit.
     bins = np.minimum((values * _BINS + 1e-9).astype(np.int64), _BINS - 1)
     counts = np.bincount(bins, minlength=_BINS)
-    most, width, height = int(counts.max()), 300, 130
+    most, width, height = int(counts.max(initial=0)) or 1, 300, 130
     step = width / _BINS
     bars = "".join(
         f'<rect x="{20 + at * step + 1:.1f}" y="{150 - height * count / most:.1f}" '
@@ -274,13 +275,24 @@ def _histogram(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]], about:
         f'fill="currentColor">{part * 25}%</text>'
         for part in range(5)
     )
-    top = (
-        f'<text x="16" y="24" font-size="11" text-anchor="end" fill="currentColor">{most:,}</text>'
+    for count in sorted({most // 2, most} if most > 1 else {most}):
+        y = 150 - height * count / most
+        marks += (
+            f'<line x1="20" x2="{20 + width}" y1="{y:.1f}" y2="{y:.1f}" stroke="var(--line)"/>'
+            f'<text x="14" y="{y + 4:.1f}" font-size="11" text-anchor="end" fill="currentColor">'
+            f"{count:,}</text>"
+        )
+    names = (
+        '<text x="14" y="154" font-size="11" text-anchor="end" fill="currentColor">0</text>'
+        f'<text x="{20 + width / 2:.0f}" y="188" font-size="11" text-anchor="middle" '
+        'fill="currentColor">agreement of a query</text>'
+        '<text transform="translate(-24 85) rotate(-90)" font-size="11" text-anchor="middle" '
+        'fill="currentColor">queries</text>'
     )
     return (
-        f'<svg viewBox="-20 0 360 180" role="img" aria-label="{escape(about)}">{bars}'
+        f'<svg viewBox="-36 8 376 186" role="img" aria-label="{escape(about)}">{marks}{bars}'
         f'<line x1="20" x2="{20 + width}" y1="150" y2="150" stroke="var(--muted)"/>'
-        f"{marks}{top}</svg>"
+        f"{names}</svg>"
     )
 
 

@@ -25,7 +25,7 @@ def cumulative(
     title: str, about: str, shares: NDArray[np.float64], splits: Sequence[int], label: str
 ) -> str:
     """The share of queries with at most so many; `splits` are where the groups begin."""
-    figure, axes = canvas()
+    figure, axes = canvas(left=0.17)
     top = len(shares) - 1
     axes.plot(
         [0, *np.repeat(np.arange(1, top + 1), 2), top + 1],
@@ -36,6 +36,7 @@ def cumulative(
     axes.set_xlim(0, top + 1)
     axes.set_ylim(0, 1.03)
     _in_percent(axes.yaxis)
+    axes.set_ylabel("queries", color=INK)
     axes.set_xlabel(label, color=INK)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(axis="y", color=GRID, linewidth=0.7)
@@ -45,7 +46,7 @@ def cumulative(
 @chart
 def scores_by_group(title: str, about: str, groups: Sequence[Group], label: str) -> str:
     """Mean scores of semantic neighbours and of others side by side, with intervals."""
-    figure, axes = canvas(left=0.16)
+    figure, axes = canvas(left=0.18)
     kinds = (("semantic", [g.semantic for g in groups], "o", SERIES[0], -0.12),
              ("others", [g.others for g in groups], "s", SERIES[1], 0.12))  # fmt: skip
     for name, found, marker, color, shift in kinds:
@@ -53,6 +54,7 @@ def scores_by_group(title: str, about: str, groups: Sequence[Group], label: str)
     axes.set_xlim(-0.6, len(groups) - 0.4)
     axes.set_xticks(range(len(groups)), [g.group for g in groups])
     axes.set_xlabel(label, color=INK)
+    axes.set_ylabel("mean score", color=INK)
     axes.margins(y=0.12)
     axes.grid(axis="y", color=GRID, linewidth=0.7)
     figure.legend(
@@ -70,7 +72,7 @@ def scores_by_group(title: str, about: str, groups: Sequence[Group], label: str)
 @chart
 def relevance_by_rank(title: str, about: str, bands: Sequence[Band]) -> str:
     """How large a share of the neighbours is relevant in each band of ranks, with intervals."""
-    figure, axes = canvas()
+    figure, axes = canvas(left=0.17)
     means = [0.0 if math.isnan(b.relevant.mean) else b.relevant.mean for b in bands]
     axes.bar(range(len(bands)), means, 0.8, color=SERIES[2], linewidth=0)
     _whiskers(axes, [b.relevant for b in bands], 0.0, color=INK)
@@ -79,6 +81,7 @@ def relevance_by_rank(title: str, about: str, bands: Sequence[Band]) -> str:
     axes.set_xlim(-0.6, len(bands) - 0.4)
     axes.set_xticks(range(len(bands)), [f"{b.last}" for b in bands])
     _in_percent(axes.yaxis)
+    axes.set_ylabel("relevant", color=INK)
     axes.set_xlabel("up to rank", color=INK)
     axes.grid(axis="y", color=GRID, linewidth=0.7)
     rows = [(b.first, b.last, b.relevant.mean, b.relevant.low, b.relevant.high) for b in bands]

@@ -12,6 +12,7 @@ import html
 import io
 import math
 import re
+import textwrap
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ import numpy as np
 from semrecall.registry import import_extra
 from semrecall.report.colors import GRID, INK, MUTED, SERIES, SURFACE, for_page
 from semrecall.report.figures import Data, Drawing, note
-from semrecall.text import number
+from semrecall.text import number, one_line, shortened
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -87,23 +88,32 @@ class Bar:
 
 @chart
 def distributions(
-    title: str, about: str, columns: Sequence[Column], series: int, floor: float
+    title: str,
+    about: str,
+    columns: Sequence[Column],
+    series: int,
+    floor: float,
+    label: str = "value",
 ) -> str:
     """Distributions of values between `floor` and 1 side by side, with their means marked.
 
-    Each is a histogram mirrored at its middle: the wider, the more queries have that value.
+    Each is a histogram mirrored at its middle: the wider, the more queries have that value, on one
+    scale for all of them. label: what the values are.
     """
-    figure, axes = canvas(height=_HEIGHT - 16, bottom_pixels=24)
+    labels = [_label(column.label, len(columns)) for column in columns]
+    below = 14 * (max(text.count("\n") for text in labels) if labels else 0)
+    figure, axes = canvas(height=_HEIGHT - 16 + below, left=0.16, bottom_pixels=24 + below)
     edges = np.linspace(floor, 1.0, _LEVELS + 1)
     height = edges[1] - edges[0]
-    for x, column in enumerate(columns):
-        values = column.values[~np.isnan(column.values)]
+    known = [column.values[~np.isnan(column.values)] for column in columns]
+    heights = [np.histogram(np.clip(values, floor, 1.0), edges)[0] for values in known]
+    most = max((int(counts.max()) for counts in heights), default=0) or 1
+    for x, (values, counts) in enumerate(zip(known, heights, strict=True)):
         if len(values) == 0:
             axes.text(x, (1 + floor) / 2, "none", ha="center", color=MUTED)
             continue
-        counts, _ = np.histogram(np.clip(values, floor, 1.0), edges)
         full = counts > 0
-        half = np.maximum(0.42 * counts / counts.max(), 0.02)
+        half = np.maximum(0.42 * counts / most, 0.02)
         axes.barh(
             (edges[:-1] + height / 2)[full], 2 * half[full], height * 0.9, left=(x - half)[full],
             color=SERIES[series], alpha=0.55, linewidth=0,
@@ -118,9 +128,10 @@ def distributions(
         )
     axes.set_xlim(-0.6, len(columns) - 0.4)
     axes.set_ylim(floor - 0.03 * (1 - floor), 1 + 0.16 * (1 - floor))
-    axes.set_xticks(range(len(columns)), [_clipped(c.label, len(columns)) for c in columns])
-    axes.set_yticks(np.linspace(floor, 1, 6))
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.2g}")
+    axes.set_xticks(range(len(columns)), labels)
+    axes.set_yticks(_round_ticks(floor, 1.0))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
+    axes.set_ylabel(label, color=INK)
     axes.grid(axis="y", color=GRID, linewidth=0.7)
     rows = [(c.label, value) for c in columns for value in c.values.tolist()]
     return svg(figure, title, about, (("group", "value"), rows))
@@ -153,7 +164,7 @@ def spread(title: str, about: str, values: NDArray[np.float64], label: str) -> s
     axes.bar(edges[:-1] + top / _LEVELS / 2, heights, 0.9 * top / _LEVELS, color=SERIES[3])
     axes.set_xlabel(label, color=INK)
     axes.set_ylabel("queries", color=INK)
-    axes.xaxis.get_major_locator().set_params(nbins=5)
+    axes.xaxis.get_major_locator().set_params(nbins=5, steps=[1, 2, 5, 10])
     axes.yaxis.get_major_locator().set_params(integer=True)
     axes.grid(axis="y", color=GRID, linewidth=0.7)
     return svg(figure, title, about, ((label,), [(value,) for value in values.tolist()]))
@@ -162,7 +173,7 @@ def spread(title: str, about: str, values: NDArray[np.float64], label: str) -> s
 @chart
 def stacked_bars(title: str, about: str, bars: Sequence[Bar], names: Sequence[str]) -> str:
     """Horizontal bars of named parts; the total stands at the end of each."""
-    figure, axes = canvas(height=70 + 44 * len(bars), left=0.06, bottom_pixels=34)
+    figure, axes = canvas(height=80 + 44 * len(bars), left=0.06, bottom_pixels=44)
     reach = max((sum(p for p in bar.parts if p > 0) for bar in bars), default=0.0)
     for y, bar in enumerate(bars):
         ends = {True: 0.0, False: 0.0}
@@ -185,7 +196,8 @@ def stacked_bars(title: str, about: str, bars: Sequence[Bar], names: Sequence[st
     axes.set_yticks([])
     axes.axvline(0, color=MUTED, linewidth=0.8)
     axes.grid(axis="x", color=GRID, linewidth=0.7)
-    axes.xaxis.get_major_locator().set_params(nbins=4)
+    axes.xaxis.get_major_locator().set_params(nbins=4, steps=[1, 2, 5, 10])
+    axes.set_xlabel("mean loss", color=INK)
     figure.legend(
         loc="upper left", ncols=len(names), frameon=False, labelcolor=INK, borderpad=0,
         handlelength=1, columnspacing=1.4, bbox_to_anchor=(0.04, 1.0),
@@ -245,6 +257,15 @@ def _for_page(text: str, title: str, about: str) -> str:
     )
 
 
-def _clipped(label: str, columns: int) -> str:
-    room = max(4, 40 // max(columns, 1))
-    return label if len(label) <= room else label[: room - 1] + "…"
+def _label(label: str, columns: int) -> str:
+    """A label under one of so many columns: on several lines where it is long, then cut."""
+    room = max(5, 44 // max(columns, 1))
+    lines = textwrap.wrap(one_line(label), room, break_long_words=False) or [""]
+    return "\n".join(shortened(line, room) for line in lines[:3])
+
+
+def _round_ticks(low: float, high: float) -> list[float]:
+    """Round numbers from low to high, about five."""
+    ticker = import_extra("matplotlib.ticker", "report", "an HTML report")
+    found = ticker.MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(low, high)
+    return [tick for tick in found.tolist() if low - 1e-9 <= tick <= high + 1e-9]

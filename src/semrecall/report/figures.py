@@ -18,6 +18,7 @@ from semrecall.formats import write_whole, writing
 from semrecall.registry import did_you_mean
 from semrecall.report.colors import light, painted
 from semrecall.report.parts import style
+from semrecall.text import shortened
 
 __all__ = ["Data", "Drawing", "Figures", "figures_of", "note"]
 
@@ -88,13 +89,13 @@ class Figures(Mapping[str, Any]):
         target.mkdir(parents=True, exist_ok=True)
         made = []
         for name, drawing in self._drawings.items():
-            whole = '<?xml version="1.0" encoding="UTF-8"?>\n' + light(drawing.svg) + "\n"
+            whole = '<?xml version="1.0" encoding="UTF-8"?>\n' + light(_titled(drawing)) + "\n"
             for suffix, text in (("svg", whole), ("csv", drawing.csv())):
                 made.append(target / f"{name}.{suffix}")
                 write_whole(made[-1], text)
             made.append(target / f"{name}.png")
             with writing(made[-1]) as temporary:
-                _save_png(painted(drawing.figure), temporary, dpi)
+                _save_png(painted(drawing.figure), drawing.title, temporary, dpi)
         return made
 
     def _drawing(self, name: str) -> Drawing:
@@ -135,7 +136,29 @@ def figures_of(draw: Callable[[], object]) -> Figures:
     return Figures(found)
 
 
-def _save_png(figure: Any, path: Any, dpi: int) -> None:
+#: Pixels above a chart for its title, where no page has it, and letters of one.
+_HEAD, _LONGEST = 24, 46
+
+
+def _titled(drawing: Drawing) -> str:
+    """The chart with its title above it and a font, for a file that stands alone."""
+
+    def taller(box: re.Match[str]) -> str:
+        left, top, width, height = map(float, box[1].split())
+        return (
+            f'viewBox="{left:g} {top - _HEAD:g} {width:g} {height + _HEAD:g}" '
+            'font-family="system-ui, sans-serif"'
+        )
+
+    text = (
+        f'<text x="7" y="-8" font-size="12" font-weight="bold" fill="currentColor">'
+        f"{escape(shortened(drawing.title, _LONGEST))}</text>"
+    )
+    made = re.sub(r'viewBox="([^"]+)"', taller, drawing.svg, count=1)
+    return made.replace("</desc>", f"</desc>{text}", 1)
+
+
+def _save_png(figure: Any, title: str, path: Any, dpi: int) -> None:
     import matplotlib
     from matplotlib import font_manager
 
@@ -144,4 +167,25 @@ def _save_png(figure: Any, path: Any, dpi: int) -> None:
     with matplotlib.rc_context({"font.sans-serif": fonts}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         figure.patch.set_visible(True)
-        figure.savefig(path, format="png", dpi=dpi, facecolor="white", metadata={"Software": None})
+        height = 72 * figure.get_figheight()
+        head = figure.text(
+            0.02,
+            1 + 8 / height,
+            shortened(title, _LONGEST),
+            fontsize=12,
+            fontweight="bold",
+            parse_math=False,
+        )
+        figure.savefig(
+            path, format="png", dpi=dpi, facecolor="white", metadata={"Software": None},
+            bbox_inches=_with_head(figure),
+        )  # fmt: skip
+        head.remove()
+
+
+def _with_head(figure: Any) -> Any:
+    """The box of a figure, in inches, with room for a title above it."""
+    from matplotlib.transforms import Bbox
+
+    width, height = figure.get_size_inches()
+    return Bbox([[0.0, 0.0], [width, height + _HEAD / 72]])

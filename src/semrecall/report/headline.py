@@ -21,7 +21,7 @@ _MOST = 0.75
 #: What a run loses, by measure: the most telling first.
 _LOST = {
     "srecall": "of the relevant neighbours",
-    "trecall": "of the neighbours beyond tolerance",
+    "trecall": "of the neighbours with nothing about as near in their place",
     "recall": "of the exact neighbours",
 }
 
@@ -31,6 +31,10 @@ _MISSED = {
     "srecall": "of the relevant ones among them are missed: what people lose by the index",
     "trecall": "are missed with nothing about as near in their place: a guess without a judge",
 }
+
+
+#: What each is called in words.
+_NAMES = {"recall": "{}", "srecall": "semantic recall ({})", "trecall": "tolerant recall ({})"}
 
 
 def headline(result: Result) -> str:
@@ -65,11 +69,12 @@ def facts(result: Result) -> str:
         if measure is None or math.isnan(result.mean(measure, run)):
             continue
         mean, (low, high) = result.mean(measure, run), result.interval(measure, run)
-        between = "" if math.isnan(low) else f" ({number(low, 3)} to {number(high, 3)})"
-        lost = percent(1 - mean)
+        within = f"{result.confidence * 100:.4g}% interval {number(low, 3)} to {number(high, 3)}"
+        shown = f"{_NAMES[name].format(measure)}: {number(mean, 3)}"
+        shown += "" if math.isnan(low) else f", {within}"
         items.append(
-            f'<li class="{name}"><strong>{lost}</strong> {escape(said)}'
-            f"<small>{escape(f'{measure} {number(mean, 3)}{between}')}</small></li>"
+            f'<li class="{name}"><strong>{percent(1 - mean)}</strong> {escape(said)}'
+            f"<small>{escape(shown)}</small></li>"
         )
     if not items:
         return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -17,7 +18,7 @@ from semrecall.report.agreement import agreement_parts
 from semrecall.report.agreement import headline as agreement_headline
 from semrecall.report.analysis import scores_parts
 from semrecall.report.drill import Texts, worst_queries
-from semrecall.report.headline import facts, headline
+from semrecall.report.headline import facts, headline, percent
 from semrecall.report.making import result_making
 from semrecall.report.parts import CONTENTS, by_text, page, under
 from semrecall.report.pictures import codes_loss, neighbours, values
@@ -43,6 +44,15 @@ if TYPE_CHECKING:
 
 __all__ = ["html_report", "write_html"]
 
+#: Spaces in words.
+_SPACES = {
+    "ip": "inner product (ip)",
+    "cosine": "cosine similarity",
+    "l2": "Euclidean distance (l2)",
+    "hamming": "Hamming distance",
+    "jaccard": "Jaccard distance",
+    "maxsim": "sum of largest inner products (maxsim)",
+}
 #: Waterfalls of so many runs are drawn.
 _RUNS = 4
 #: So many queries behind each loss are shown.
@@ -107,7 +117,7 @@ def html_report(
         advice_section(found, chosen.run * (len(result.runs) > 1), chosen.why),
         CONTENTS,
         gates_section(gates),
-        *_waterfalls(falls),
+        *_waterfalls(falls, result),
         summary(result),
         remarks(result),
         costs_section(result, costs),
@@ -134,7 +144,8 @@ def _standing(result: Result) -> str:
     if result.k is not None:
         parts.append(f"k = {result.k:,}")
     if result.space is not None:
-        parts.append(f"space {result.space}")
+        name = _SPACES.get(str(result.space), str(result.space))
+        parts.append(f"nearest by {name}")
     return f'<p class="quiet">{escape(" · ".join(parts))}</p>'
 
 
@@ -165,7 +176,7 @@ def waterfalls(result: Result, texts: Texts, chosen: str = "") -> dict[str, Wate
     return found
 
 
-def _waterfalls(falls: Mapping[str, Waterfall]) -> list[str]:
+def _waterfalls(falls: Mapping[str, Waterfall], result: Result) -> list[str]:
     if not falls:
         return []
     first = next(iter(falls.values()))
@@ -173,16 +184,30 @@ def _waterfalls(falls: Mapping[str, Waterfall]) -> list[str]:
         "<p>Each relevant document is lost at the first stage that does not have it, or kept: the "
         f"stages add up. {escape(opening(first))}.</p>"
     ]
-    for run, fall in falls.items():
+    for at, (run, fall) in enumerate(falls.items()):
         said = f"{waterfall_headline(fall)}."
         parts.append(f"<p>{escape(f'{one_line(run)}: {said}' if len(falls) > 1 else said)}</p>")
-        parts.append(picture(fall, run if len(falls) > 1 else ""))
+        parts.append(picture(fall, run if len(falls) > 1 else "", first=at == 0))
+    parts.append(_two_losses(result) if any(s.name == "index" for s in first.stages) else "")
     parts.append(waterfall_remarks(first))
     if len(falls) == 1:
         # Headings of what is folded go down a level.
         parts += _folded("The same by group", group_tables(first))
         parts += _folded("The queries behind each loss", behind_losses(first, _BEHIND))
     return ["<h2>Where relevant documents are lost</h2>", *parts]
+
+
+def _two_losses(result: Result) -> str:
+    """Why the index loses another share here than in the sentence at the top of the page."""
+    measure = next((str(m) for m in result.measures if m.name == "srecall"), None)
+    if measure is None or len(result.runs) > 1 or math.isnan(result.mean(measure)):
+        return ""
+    lost = percent(1 - result.mean(measure))
+    return (
+        f"<p>The {lost} at the top of the page is of what the exact neighbours of a query have "
+        f"({escape(measure)}): a mean over the queries that have any of their relevant documents "
+        "there, each with the same weight.</p>"
+    )
 
 
 def _folded(title: str, parts: list[str]) -> list[str]:

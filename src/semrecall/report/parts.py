@@ -11,8 +11,8 @@ from typing import Any
 from semrecall.text import one_line
 
 __all__ = [
-    "CONTENTS", "by_text", "cut", "figure", "heading", "kind", "made_section", "making",
-    "page", "style", "table", "under",
+    "CONTENTS", "beside", "by_text", "column_name", "cut", "figure", "heading", "kind",
+    "made_section", "making", "page", "style", "table", "under",
 ]  # fmt: skip
 
 _LONGEST = 240
@@ -114,6 +114,16 @@ def figure(caption: str, small: str, chart: str) -> str:
     """A chart under its caption, with a smaller line that may be empty."""
     below = f"<small>{escape(small)}</small>" if small else ""
     return f"<figure><figcaption>{escape(caption)}{below}</figcaption>{chart}</figure>"
+
+
+def beside(drawing: str, *parts: str) -> str:
+    """A chart and what belongs to it side by side; below each other on a narrow screen."""
+    return f'<div class="beside">{drawing}<div>{"".join(parts)}</div></div>'
+
+
+def column_name(column: str) -> str:
+    """The name of a column of slices as people read it."""
+    return "semantic neighbours" if column == "sn" else column
 
 
 def cut(text: str, longest: int = _LONGEST) -> str:

@@ -10,8 +10,8 @@ import numpy as np
 
 from semrecall.measures import align
 from semrecall.report.charts import Bar, Column, distributions, histogram, spread, stacked_bars
-from semrecall.report.parts import figure, table
-from semrecall.text import number, one_line, plural
+from semrecall.report.parts import beside, figure, table
+from semrecall.text import number, one_line, plural, share
 from semrecall.tolerance import percent
 
 if TYPE_CHECKING:
@@ -57,7 +57,12 @@ def values(result: Result) -> str:
             name,
             "",
             distributions(
-                f"Distribution of {name}", _described(name, columns[name]), columns[name], i, floor
+                f"Distribution of {name}",
+                _described(name, columns[name]),
+                columns[name],
+                i,
+                floor,
+                "value of a query",
             ),
         )
         for (i, _), name in zip(measures, columns, strict=True)
@@ -69,7 +74,8 @@ def values(result: Result) -> str:
     return (
         "<h2>Values of single queries</h2>"
         f"<p>Each shape holds all queries of one group ({escape(groups)}): the wider, the more "
-        "queries have that value. The ring and the number above it are the mean."
+        "queries have that value, on one scale within a chart. The ring and the number above it "
+        "are the mean."
         f'{escape(sizes)}</p><div class="charts">{"".join(charts)}</div>'
     )
 
@@ -98,16 +104,25 @@ def neighbours(result: Result) -> str:
     none = int((counts == 0).sum())
     about = (
         f"Of the exact {k} neighbours of a query, {counts.mean():.1f} are relevant on average "
-        f"(grade {semantic.rel:g} or more); the median is {np.median(counts):g}, and "
-        f"{plural(none, 'query has', 'queries have')} none."
+        f"(grade {semantic.rel:g} or more): its semantic neighbours. The median is "
+        f"{np.median(counts):g}, and {plural(none, 'query has', 'queries have')} none."
     )
     chart = histogram(
         "Semantic neighbours per query", about, counts, k, "semantic neighbours of a query"
     )
-    return (
-        f"<h2>Semantic neighbours per query</h2><p>{escape(about)}</p>"
-        f'<div class="charts">{figure(f"Relevant ones among the exact {k}", "", chart)}</div>'
+    part = semantic.slice()
+    rows = [
+        [group, f"{held:,}", share(held / len(counts))]
+        for group in part.groups
+        if (held := int(part.mask(group).sum()))
+    ]
+    told = beside(
+        figure(f"Relevant ones among the exact {k}", "", chart),
+        f"<p>{escape(about)}</p><p>What is lost differs much between queries that have few of "
+        "them and many, so values are also shown by that number.</p>",
+        table(["semantic neighbours", "queries", "share"], rows),
     )
+    return f"<h2>Semantic neighbours per query</h2>{told}"
 
 
 def codes_loss(result: Result) -> str:
@@ -150,12 +165,17 @@ def codes_loss(result: Result) -> str:
             f"over {plural(len(errors), 'query', 'queries')}."
         )
         drawn = spread("Error of scores by the codes", said, 100 * errors, "relative error, %")
-        charts.append(figure("How far scores by the codes are off", said, drawn))
-    drawings = f'<div class="charts">{"".join(charts)}</div>' if charts else ""
+        charts.append(figure("How far scores through the codes are off", said, drawn))
+    shown = table([*heads, "queries"], rows, names=1 + several)
+    said = (
+        "<p>The index keeps each vector in fewer bits: its code. Quantisation: what exact search "
+        "over the codes loses against the full vectors. Index search: what the index loses on top "
+        "of that. Both add up to the total.</p>"
+    )
+    drawings = f'<div class="charts">{"".join(charts)}</div>{shown}'
     return (
-        "<h2>What the codes lose</h2><p>Quantisation: what exact search over the codes loses "
-        "against the full vectors. Index search: what the index loses on top. Both add up to the "
-        f"total.</p>{drawings}{table([*heads, 'queries'], rows, names=1 + several)}"
+        "<h2>What quantisation loses, and the search</h2>"
+        f"{said}{beside(charts[0], shown) if len(charts) == 1 else drawings}"
     )
 
 

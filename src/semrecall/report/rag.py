@@ -78,7 +78,8 @@ def _picture(found: RagResult) -> str:
     said = "; ".join(f"{name}: mean {number(found.mean(name), 3)}"
                      for name in map(str, found.measures))  # fmt: skip
     drawn = distributions("Values of the questions", said, columns, 0, floor)
-    return f'<div class="charts">{figure("Values of the questions", "wide: many", drawn)}</div>'
+    shown = figure("Values of the questions", "wide: many have it; ring: the mean", drawn)
+    return f'<div class="charts">{shown}</div>'
 
 
 def _questions(found: RagResult) -> str:

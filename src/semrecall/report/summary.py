@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from semrecall.evaluate.table import count_lines, left_out_lines, note_lines
 from semrecall.measures import parse
-from semrecall.report.parts import table
+from semrecall.report.parts import column_name, table
 from semrecall.text import number, one_line, share
 
 if TYPE_CHECKING:
@@ -34,6 +34,15 @@ def _heads(result: Result) -> list[str]:
     return ["mean", interval, *spread, "queries", "left out"]
 
 
+#: What the columns are.
+_ABOUT = (
+    "Over queries: the mean with its interval, standard deviation (sd), median, the value that "
+    "10%, 5% and 1% of the queries stay below (p10, p5, p1), the shares of queries whose value is "
+    "1 and 0, and how many have a value. Left out are those where a measure is undefined; why is "
+    "said below."
+)
+
+
 def summary(result: Result) -> str:
     """Every measure over all queries, with what the measures mean."""
     several = len(result.runs) > 1
@@ -46,7 +55,7 @@ def summary(result: Result) -> str:
         f"<li><code>{escape(str(m))}</code>: {escape(m.about)}</li>" for m in result.measures
     )
     return (
-        f"<h2>Summary</h2>{table(heads, rows, names=1 + several)}"
+        f"<h2>Summary</h2><p>{_ABOUT}</p>{table(heads, rows, names=1 + several)}"
         f"<details><summary>What the measures mean</summary><ul>{meanings}</ul></details>"
     )
 
@@ -56,8 +65,9 @@ def remarks(result: Result) -> str:
     notes = [line.removeprefix("note: ") for line in note_lines(result)]
     lines = [*left_out_lines(result), *count_lines(result), *notes]
     lines += [
-        f"{row.measure} of {row.run}, pooled over queries because their sizes differ: "
-        f"{number(row.micro)}"
+        f"{row.measure} of {one_line(row.run)}, pooled: {number(row.micro)}. It counts the "
+        "neighbours of all queries together, where the mean gives each query the same weight, "
+        "however many it has"
         for row in result.summary()
         if row.micro is not None
     ]
@@ -77,7 +87,7 @@ def slice_table(result: Result, part: Slice) -> str:
         for row in found
         if row.group in groups
     ]
-    heads = ["measure", part.column, *(["run"] if several else []), *_heads(result)]
+    heads = ["measure", column_name(part.column), *(["run"] if several else []), *_heads(result)]
     about = f"{part.about} ({part.column})" if part.about else part.column
     fewer = len(part.groups) - len(groups)
     more = f"<p>The worst {len(groups):,} of {len(part.groups):,} groups.</p>" if fewer else ""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from semrecall.formats import write_whole
-from semrecall.report.parts import figure, making, page, table
+from semrecall.report.parts import column_name, figure, making, page, table
 from semrecall.report.tuning_charts import Mark, curves, levels
 from semrecall.text import number, plural, shortened
 from semrecall.tuning.text import cost_number, interval_text
@@ -63,7 +64,27 @@ def sweep_parts(sweep: Sweep | SavedSweep) -> list[str]:
 
 def _title(sweep: Sweep | SavedSweep) -> str:
     systems = ", ".join(shortened(name, 40) for name in sweep.curves)
-    return f"Quality against {sweep.objective.name}: {systems}"
+    return f"Quality against {_cost(sweep)}: {systems}"
+
+
+def _cost(sweep: Sweep | SavedSweep) -> str:
+    return sweep.objective.name.replace("_", " ")
+
+
+def _reach(sweep: Sweep | SavedSweep, column: str | None = None) -> dict[str, tuple[float, float]]:
+    """From where to where the axis of each measure goes: of shares, the same for all of them."""
+    shares = [str(m) for m in sweep.measures if m.at_most_one and not m.lower_is_better]
+    ends = [
+        end
+        for row in sweep.rows(column)
+        for name in shares
+        for end in (row.measures[name].mean, row.measures[name].low, row.measures[name].high)
+        if not math.isnan(end)
+    ]
+    if not ends:
+        return {}
+    apart = 0.04 * ((max(ends) - min(ends)) or 1.0)
+    return dict.fromkeys(shares, (min(ends) - apart, max(ends) + apart))
 
 
 def _marks(rows: Sequence[Row], measure: str) -> list[Mark]:
@@ -87,9 +108,14 @@ def _of(rows: Sequence[Row], system: str) -> list[Row]:
 def _by_system(sweep: Sweep | SavedSweep) -> str:
     """The measures of one system on one axis: the shape of the paper's Figure 5."""
     rows, charts = sweep.rows(), []
+    shown = [str(m) for m in sweep.measures[:_LINES]]
+    reach = _reach(sweep)
     for system in sweep.curves:
-        series = [(str(m), _marks(_of(rows, system), str(m))) for m in sweep.measures[:_LINES]]
-        drawn = curves(system, f"{system}. {_said(series)}.", series, sweep.objective.name)
+        series = [(name, _marks(_of(rows, system), name)) for name in shown]
+        drawn = curves(
+            system, f"{system}. {_said(series)}.", series, sweep.objective.name,
+            "mean over queries", reach.get(shown[0]) if reach.keys() >= set(shown) else None,
+        )  # fmt: skip
         charts.append(figure(shortened(system, 44), "", drawn))
     return (
         "<h2>The measures of each system</h2><p>Bands are intervals over queries.</p>"
@@ -100,7 +126,7 @@ def _by_system(sweep: Sweep | SavedSweep) -> str:
 def _by_measure(sweep: Sweep | SavedSweep) -> str:
     if len(sweep.curves) < 2:
         return ""
-    rows, charts = sweep.rows(), []
+    rows, charts, reach = sweep.rows(), [], _reach(sweep)
     for measure in map(str, sweep.measures):
         series = [
             (shortened(system, 22), _marks(_of(rows, system), measure))
@@ -108,7 +134,7 @@ def _by_measure(sweep: Sweep | SavedSweep) -> str:
         ]
         drawn = curves(
             f"{measure} of systems", f"{measure} by system. {_said(series)}.", series,
-            sweep.objective.name,
+            sweep.objective.name, measure, reach.get(measure),
         )  # fmt: skip
         charts.append(figure(measure, "", drawn))
     return f'<h2>The systems side by side</h2><div class="charts">{"".join(charts)}</div>'
@@ -117,6 +143,7 @@ def _by_measure(sweep: Sweep | SavedSweep) -> str:
 def _by_group(sweep: Sweep | SavedSweep, column: str) -> str:
     """Each measure along the groups, one line for each of some settings."""
     part, rows, charts = sweep.slices[column], sweep.rows(column), []
+    reach = _reach(sweep, column)
     for system in sweep.curves:
         own = _of(rows, system)
         settings = list(dict.fromkeys(row.setting for row in own))
@@ -138,18 +165,22 @@ def _by_group(sweep: Sweep | SavedSweep, column: str) -> str:
                 )
                 for name, marks in series
             )  # fmt: skip
-            drawn = levels(f"{measure} of {system} by {column}", f"{said}.", groups, series, column)
+            drawn = levels(
+                f"{measure} of {system} by {column}", f"{said}.", groups, series,
+                shortened(column_name(column), 44),
+                measure, reach.get(measure),
+            )  # fmt: skip
             charts.append(figure(measure, shortened(system, 44), drawn))
-    about = f", the {part.about}" if part.about else ""
-    return f'<h2>By {escape(column + about)}</h2><div class="charts">{"".join(charts)}</div>'
+    title = part.about or column_name(column)
+    return f'<h2>By {escape(title)}</h2><div class="charts">{"".join(charts)}</div>'
 
 
 def _table(sweep: Sweep | SavedSweep, column: str | None) -> str:
     names = [str(m) for m in sweep.measures]
-    heads = ["system", "setting", *([column, "queries"] if column else [])]
+    heads = ["system", "setting", *([column_name(column), "queries"] if column else [])]
     for name in names:
         heads += [name, "interval"]
-    heads.append(sweep.objective.name)
+    heads.append(_cost(sweep))
     lines = []
     for row in sweep.rows(column):
         line = [row.setting.system, str(row.setting)]
@@ -157,5 +188,5 @@ def _table(sweep: Sweep | SavedSweep, column: str | None) -> str:
         for name in names:
             line += [number(row.measures[name].mean), interval_text(row.measures[name])]
         lines.append([*line, cost_number(row.cost.mean)])
-    title = f"Every setting, by {column}" if column else "Every setting"
+    title = f"Every setting, by {column_name(column)}" if column else "Every setting"
     return f"<h2>{escape(title)}</h2>{table(heads, lines, names=3 if column else 2)}"

@@ -12,7 +12,7 @@ import numpy as np
 from semrecall.errors import SemrecallError
 from semrecall.measures import Measure
 from semrecall.report.charts import GRID, INK, MUTED, SERIES, SURFACE, canvas, chart, svg
-from semrecall.report.parts import figure, table
+from semrecall.report.parts import beside, figure, table
 from semrecall.text import number, plural
 from semrecall.tolerance import ToleranceReport, percent, tolerance
 
@@ -30,7 +30,8 @@ class Curve:
     """Mean trecall@k at each x, with recall and srecall (NaN without judgments) over the same
     queries: those with a semantic neighbour where there are judgments.
 
-    ways: the ways to choose x, as `semrecall.tolerance` gives them.
+    ways: the ways to choose x, as `semrecall.tolerance` gives them. whole: recall over all queries
+        that have one.
     """
 
     k: int
@@ -40,6 +41,7 @@ class Curve:
     semantic: float
     queries: int
     ways: ToleranceReport
+    whole: float
 
 
 def curve_of(result: Result, run: str, ways: ToleranceReport | None = None) -> Curve | None:
@@ -58,6 +60,7 @@ def curve_of(result: Result, run: str, ways: ToleranceReport | None = None) -> C
             else _values(problem, "srecall", k, rel=rel)
         )
         use = ~np.isnan(recall)
+        whole = _mean(recall[use]) if use.any() else math.nan
         if result.judgments is not None:
             use &= ~np.isnan(semantic)
         if not use.any():
@@ -66,7 +69,7 @@ def curve_of(result: Result, run: str, ways: ToleranceReport | None = None) -> C
     except SemrecallError:
         return None
     return Curve(
-        k, XS, tuple(means), _mean(recall[use]), _mean(semantic[use]), int(use.sum()), ways
+        k, XS, tuple(means), _mean(recall[use]), _mean(semantic[use]), int(use.sum()), ways, whole
     )
 
 
@@ -93,32 +96,46 @@ def tolerances(result: Result, ways: ToleranceReport | None = None) -> str:
         for way in found.ways.ways
         if not math.isnan(way.x)
     ]
-    over = plural(found.queries, "query", "queries")
-    over += "" if math.isnan(found.semantic) else " with a semantic neighbour"
+    shown = table(["way to choose x", "x", "what it is"], rows, texts=[2]) if rows else ""
     return (
-        "<h2>How much tolerance</h2><p>Tolerant recall needs no judge: it lets a result stand in "
-        "for a neighbour whose score it nearly reaches; x says how nearly. "
+        "<h2>How much tolerance</h2><p>Tolerant recall (trecall) needs no judge: it lets a result "
+        "stand in for a neighbour whose score it nearly reaches; x says how nearly. "
         f"{escape(' '.join(_said(found)))}</p>"
-        f'<div class="charts">{figure(f"trecall@{found.k} over x", over, drawn)}</div>'
-        + (table(["way to choose x", "x", "what it is"], rows, texts=[2]) if rows else "")
+        f"{beside(figure(f'trecall@{found.k} over x', _over(found), drawn), shown)}"
     )
+
+
+def _over(found: Curve) -> str:
+    """Which queries the curve is over."""
+    over = plural(found.queries, "query", "queries")
+    return over if math.isnan(found.semantic) else f"{over} with a semantic neighbour"
 
 
 #: What a way to choose x is, in words.
 _ABOUT = {
-    "proxy": "how far exact scores fall from rank 2k/3 to k, mean over queries (the paper's)",
-    "query": "the same of each query, the median",
+    "proxy": "how far exact scores fall from rank 2k/3 to rank k, as a share of the score at rank "
+    "1 (of distances: of that at rank 2k/3); mean over queries, as the paper has it",
+    "query": "the same of each query alone, the median",
     "quantisation": "relative error of scores through 8-bit codes",
     "semantic": "where trecall meets srecall, for this run",
 }
 
 
 def _said(found: Curve) -> list[str]:
-    said = [f"Without tolerance it is plain recall, {number(found.recall, 3)}."]
+    plain = number(found.recall, 3)
+    over = f"{plain} over the {_over(found)}"
+    if found.whole != found.recall:
+        over += f" ({number(found.whole, 3)} over all)"
+    said = [f"Without tolerance it is plain recall, {over}."]
     meets, proxy = found.ways["semantic"].x, found.ways["proxy"].x
     if not math.isnan(proxy):
-        said.append(f"The paper's proxy is x = {percent(proxy)}.")
-    if not math.isnan(meets):
+        said.append(
+            "The paper that defines tolerant recall takes x from how fast exact scores fall, a "
+            f"proxy for what a judge would say: here x = {percent(proxy)}."
+        )
+    if meets == 0 and found.recall > found.semantic:
+        said.append(f"It is above semantic recall, {number(found.semantic, 3)}, at every x.")
+    elif not math.isnan(meets):
         said.append(f"It meets semantic recall, {number(found.semantic, 3)}, at {percent(meets)}.")
     elif not math.isnan(found.semantic):
         said.append(f"It does not meet semantic recall, {number(found.semantic, 3)}.")
@@ -128,7 +145,7 @@ def _said(found: Curve) -> list[str]:
 @chart
 def curve_chart(title: str, about: str, found: Curve) -> str:
     """Mean trecall over x on a logarithmic axis, with the proxy and the meeting point marked."""
-    drawing, axes = canvas(height=266, left=0.15, bottom_pixels=44)
+    drawing, axes = canvas(height=266, left=0.17, bottom_pixels=44)
     box = axes.get_position()
     axes.set_position((box.x0, box.y0, box.width, box.height - 18 / 266))
     xs = [100 * x for x in found.xs]
@@ -151,8 +168,9 @@ def curve_chart(title: str, about: str, found: Curve) -> str:
     axes.set_xscale("log")
     axes.set_xticks([0.1, 0.3, 1, 3, 10, 30], ["0.1%", "0.3%", "1%", "3%", "10%", "30%"])
     axes.minorticks_off()
-    axes.yaxis.get_major_locator().set_params(nbins=5)
+    axes.yaxis.get_major_locator().set_params(nbins=5, steps=[1, 2, 5, 10])
     axes.set_xlabel("tolerance x", color=INK)
+    axes.set_ylabel("mean over queries", color=INK)
     axes.grid(axis="y", color=GRID, linewidth=0.7)
     drawing.legend(
         loc="upper left", ncols=3, frameon=False, labelcolor=INK, borderpad=0, handlelength=1.4,

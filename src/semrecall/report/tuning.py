@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from semrecall.formats import write_whole
-from semrecall.report.parts import figure, making, page, table
+from semrecall.report.parts import beside, figure, making, page, table
 from semrecall.report.tuning_charts import Mark, front
 from semrecall.text import number, plural
 from semrecall.tuning.text import (
+    SAVING_WORDS,
     cost_number,
     facts,
     front_rows,
@@ -91,16 +92,21 @@ def _front(tuning: Tuning) -> str:
     )
     drawn = front(
         "The front", f"{name} against {tuning.objective.name}. {said}.", unbeaten, others, chosen,
-        tuning.target.value, tuning.objective.name,
+        tuning.target.value, tuning.objective.name, name,
     )  # fmt: skip
-    small = "line: settings that none beats; dots: the others tried; ring: chosen; dashed: target"
     rows = front_rows(tuning, limit=40)
-    return (
-        "<h2>Quality against cost</h2>"
-        f"<p>On {plural(tuning.development, 'development query', 'development queries')}. "
-        "Settings that were hopeless after some of them were not asked the rest.</p>"
-        f'<div class="charts">{figure(name, small, drawn)}</div>{table(rows[0], rows[1:])}'
+    told = beside(
+        figure(name, "", drawn),
+        f"<p>On {plural(tuning.development, 'development query', 'development queries')}: each "
+        "point is a setting that was tried; further left is cheaper, further up is better.</p>"
+        "<ul><li>The line joins settings that none beats in both, with their intervals.</li>"
+        "<li>Pale dots are the others that were tried.</li>"
+        f"<li>The ring is the setting chosen: {escape(str(tuning.choice.setting))}.</li>"
+        f"<li>The dashed line is the target, {escape(str(tuning.target))}.</li></ul>"
+        "<p>Settings that were hopeless after some of the queries were not asked the rest.</p>",
     )
+    heads = [head.replace("_", " ") if head == tuning.objective.name else head for head in rows[0]]
+    return f"<h2>Quality against cost</h2>{told}{table(heads, rows[1:])}"
 
 
 def _savings(tuning: Tuning) -> list[str]:
@@ -108,9 +114,8 @@ def _savings(tuning: Tuning) -> list[str]:
         return []
     parts = [
         f"<h2>Against tuning for {escape(tuning.savings[0].baseline)}</h2>"
-        "<p>Settings are chosen on development queries and compared on those held out. Saved: the "
-        "share of the cost, with its interval over the queries held out for these two settings. "
-        "Rechosen: how that share varies when other development queries choose the settings.</p>"
+        "<p>Settings are chosen on development queries and compared on those held out.</p>"
+        f"<ul>{''.join(f'<li>{escape(said)}</li>' for said in SAVING_WORDS)}</ul>"
     ]
     for title, rows in saving_tables(tuning.savings):
         said = title[:1].upper() + title[1:].rstrip(":")
@@ -131,7 +136,7 @@ def _tried(tuning: Tuning) -> str:
         ]
         for t in tuning.trials[:_LISTED]
     ]
-    heads = ["setting", tuning.target.name, tuning.objective.name, "queries"]
+    heads = ["setting", tuning.target.name, tuning.objective.name.replace("_", " "), "queries"]
     rest = len(tuning.trials) - len(rows)
     more = f"<p>And {rest:,} more.</p>" if rest else ""
     return (

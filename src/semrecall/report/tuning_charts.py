@@ -13,6 +13,21 @@ from semrecall.report.figures import Data
 __all__ = ["Mark", "curves", "front", "levels"]
 
 _MARKERS = ("o", "s", "^", "D")
+#: A cost on an axis: its name and unit, and what a figure is multiplied with for it.
+_COSTS = {
+    "bytes_read": ("bytes read per query", 1.0),
+    "distance_computations": ("vectors compared per query", 1.0),
+    "cpu_seconds": ("processor time per query, ms", 1000.0),
+    "latency_seconds": ("mean latency, ms", 1000.0),
+    "latency_p50_seconds": ("median latency, ms", 1000.0),
+    "latency_p95_seconds": ("95th percentile of latency, ms", 1000.0),
+    "latency_p99_seconds": ("99th percentile of latency, ms", 1000.0),
+    "queries_per_second": ("queries per second", 1.0),
+}
+
+
+#: Where the axes begin, with room for the name of a measure.
+_LEFT = 0.18
 
 
 @dataclass(frozen=True)
@@ -34,9 +49,10 @@ def front(
     chosen: Mark | None,
     target: float,
     label: str,
+    measure: str,
 ) -> str:
     """The front as a stepped line with intervals, the rest as faint dots, the target as a line."""
-    figure, axes = canvas(left=0.15, bottom_pixels=44)
+    figure, axes = canvas(left=_LEFT, bottom_pixels=44)
     axes.axhline(target, color=MUTED, linewidth=1, linestyle=(0, (3, 3)))
     axes.plot(
         [m.x for m in others], [m.mean for m in others], "o", color=MUTED, markersize=3.5,
@@ -53,16 +69,27 @@ def front(
             markeredgecolor=SERIES[1], markeredgewidth=2,
         )  # fmt: skip
     _cost_axis(axes, [m.x for m in (*unbeaten, *others)], label)
-    axes.grid(axis="y", color=GRID, linewidth=0.7)
+    _quality_axis(axes, measure)
     kinds = (("front", unbeaten), ("tried", others), ("chosen", [chosen] if chosen else []))
     return svg(figure, title, about, _data(kinds, label))
 
 
 @chart
-def curves(title: str, about: str, series: Sequence[tuple[str, Sequence[Mark]]], label: str) -> str:
-    """One line a series, with intervals as bands; costs on a logarithmic scale where they fit."""
+def curves(
+    title: str,
+    about: str,
+    series: Sequence[tuple[str, Sequence[Mark]]],
+    label: str,
+    measure: str,
+    reach: tuple[float, float] | None = None,
+) -> str:
+    """One line a series, with intervals as bands; costs on a logarithmic scale where they fit.
+
+    measure: what stands along the axis of quality. reach: from where to where it goes, for charts
+    that are to be compared.
+    """
     lines = -(-len(series) // 2)
-    figure, axes = canvas(height=250 + 16 * lines, left=0.15, bottom_pixels=44)
+    figure, axes = canvas(height=250 + 16 * lines, left=_LEFT, bottom_pixels=44)
     box = axes.get_position()
     axes.set_position((box.x0, box.y0, box.width, box.height - 16 * lines / (250 + 16 * lines)))
     for number, (name, marks) in enumerate(series):
@@ -78,7 +105,7 @@ def curves(title: str, about: str, series: Sequence[tuple[str, Sequence[Mark]]],
             marker=_MARKERS[number % len(_MARKERS)], markeredgecolor=SURFACE, markeredgewidth=0.8,
         )  # fmt: skip
     _cost_axis(axes, [m.x for _, marks in series for m in marks], label)
-    axes.grid(axis="y", color=GRID, linewidth=0.7)
+    _quality_axis(axes, measure, reach)
     _legend(figure)
     return svg(figure, title, about, _data(series, label))
 
@@ -90,10 +117,15 @@ def levels(
     groups: Sequence[str],
     series: Sequence[tuple[str, Sequence[Mark]]],
     label: str,
+    measure: str,
+    reach: tuple[float, float] | None = None,
 ) -> str:
-    """Quality by group, one line a setting; groups stand in their order along the axis."""
+    """Quality by group, one line a setting; groups stand in their order along the axis.
+
+    measure, reach: as of `curves`.
+    """
     lines = -(-len(series) // 2)
-    figure, axes = canvas(height=250 + 16 * lines, left=0.15, bottom_pixels=44)
+    figure, axes = canvas(height=250 + 16 * lines, left=_LEFT, bottom_pixels=44)
     box = axes.get_position()
     axes.set_position((box.x0, box.y0, box.width, box.height - 16 * lines / (250 + 16 * lines)))
     for number, (name, marks) in enumerate(series):
@@ -106,7 +138,7 @@ def levels(
     axes.set_xticks(range(len(groups)), [g if len(g) <= 9 else f"{g[:8]}…" for g in groups])
     axes.set_xlim(-0.4, len(groups) - 0.6)
     axes.set_xlabel(label, color=INK)
-    axes.grid(axis="y", color=GRID, linewidth=0.7)
+    _quality_axis(axes, measure, reach)
     _legend(figure)
     heads, rows = _data(series, label)
     named = [(name, groups[int(x)], *rest) for name, x, *rest in rows]
@@ -128,16 +160,26 @@ def _points(axes: Any, marks: Sequence[Mark], color: str, marker: str) -> None:
     )  # fmt: skip
 
 
+def _quality_axis(axes: Any, measure: str, reach: tuple[float, float] | None = None) -> None:
+    if reach is not None:
+        axes.set_ylim(*reach)
+    axes.yaxis.get_major_locator().set_params(nbins=6, steps=[1, 2, 5, 10])
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.4g}")
+    axes.set_ylabel(measure, color=INK)
+    axes.grid(axis="y", color=GRID, linewidth=0.7)
+
+
 def _cost_axis(axes: Any, costs: Sequence[float], label: str) -> None:
+    name, unit = _COSTS.get(label, (label, 1.0))
     known = [cost for cost in costs if cost > 0 and not math.isnan(cost)]
     if known and max(known) > 4 * min(known):
         axes.set_xscale("log")
-        axes.set_xticks(_ticks(min(known), max(known)))
+        axes.set_xticks([tick / unit for tick in _ticks(min(known) * unit, max(known) * unit)])
         axes.minorticks_off()
     else:
         axes.xaxis.get_major_locator().set_params(nbins=4)
-    axes.xaxis.set_major_formatter(lambda value, _: _short(value))
-    axes.set_xlabel(label, color=INK)
+    axes.xaxis.set_major_formatter(lambda value, _: _short(value * unit))
+    axes.set_xlabel(name, color=INK)
 
 
 def _ticks(low: float, high: float) -> list[float]:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from semrecall.formats import write_whole
-from semrecall.report.charts import GRID, INK, MUTED, SERIES, canvas, chart, svg
-from semrecall.report.parts import cut, figure, making, page, table
+from semrecall.report.charts import GRID, INK, MUTED, SERIES, SURFACE, canvas, chart, svg
+from semrecall.report.parts import beside, column_name, cut, figure, making, page, table
 from semrecall.report.summary import GROUPS
 from semrecall.text import one_line, plural, share, shortened
 from semrecall.waterfall import EXACT
@@ -62,11 +62,12 @@ def group_tables(found: Waterfall) -> list[str]:
     for column in found.slices:
         by = {group: steps for group, steps in found.by(column).items() if steps}
         groups = list(by) if len(by) <= GROUPS else sorted(by, key=lambda g: by[g][-1].left)
-        rows = [(group, *row) for group in groups[:GROUPS] for row in step_rows(by[group])]
+        rows = [(group, *row) for group in groups[:GROUPS] for row in _rows(by[group])]
         fewer = len(by) - GROUPS
         more = f"<p>And {plural(fewer, 'group')} that lose less.</p>" if fewer > 0 else ""
-        shown = table((column, *HEADS), rows, names=2)
-        tables.append(f"<h2>By {escape(column)}</h2>{shown}{more}")
+        name = column_name(column)
+        shown = table((name, *_HEADS), rows, names=2)
+        tables.append(f"<h2>By {escape(name)}</h2>{shown}{more}")
     return tables
 
 
@@ -83,7 +84,8 @@ def behind_losses(found: Waterfall, limit: int = _LISTED) -> list[str]:
 
 def waterfall_remarks(found: Waterfall) -> str:
     """What to know of a waterfall, as a list."""
-    lines = remarks(found)
+    # What a lucky find is stands beside the table.
+    lines = [line for line in remarks(found) if not line.startswith("lucky finds: ")]
     if any(step.name == EXACT and not step.documents for step in found.steps):
         lines.insert(
             0, "nothing is lost by the embedding model, as far as is known: no relevant document "
@@ -93,8 +95,11 @@ def waterfall_remarks(found: Waterfall) -> str:
     return f"<h3>To know before using these numbers</h3><ul>{items}</ul>"
 
 
-def picture(found: Waterfall, of: str = "") -> str:
-    """The picture and the table of the stages; of: whose it is, where there are several."""
+def picture(found: Waterfall, of: str = "", *, first: bool = True) -> str:
+    """The picture and the table of the stages, with what the words mean on the first of a page.
+
+    of: whose it is, where there are several.
+    """
     steps = found.steps
     said = "; ".join(f"{about(s.name)} loses {share(s.lost)}" for s in steps)
     drawing = figure(
@@ -102,15 +107,49 @@ def picture(found: Waterfall, of: str = "") -> str:
         "share of a query's relevant documents, mean over queries; thin lines are intervals",
         falls(f"Waterfall {of}".strip(), f"Of all relevant documents known {said}.", steps),
     )
-    rows = [(shortened(about(name)), *rest) for name, *rest in step_rows(steps)]
-    return f'<div class="beside">{drawing}{table(("lost by", *HEADS[1:]), rows)}</div>'
+    return beside(
+        drawing, table(_HEADS, _rows(steps)), _bases(steps), _lucky(steps) if first else ""
+    )
+
+
+#: Headings of the stages, which have their names in words.
+_HEADS = ("lost by", *HEADS[1:])
+
+
+def _rows(steps: Sequence[Step]) -> list[tuple[str, ...]]:
+    return [(shortened(about(name)), *rest) for name, *rest in step_rows(steps)]
+
+
+def _bases(steps: Sequence[Step]) -> str:
+    """What later stages lose of what reached them, which other measures are about."""
+    said, before = [], 1.0
+    for step in steps:
+        if before < 1 and before > 0 and step.lost > 0:
+            said.append(
+                f"{about(step.name)} loses {100 * step.lost:.3g} of 100 that are known, which is "
+                f"{share(step.lost / before)} of the {100 * before:.3g} that reach it"
+            )
+        before = step.left
+    if not said:
+        return ""
+    text = "; ".join(said)
+    return f"<p>{escape(text[:1].upper() + text[1:])}.</p>"
+
+
+def _lucky(steps: Sequence[Step]) -> str:
+    if not any(step.lucky_documents for step in steps):
+        return ""
+    return (
+        '<p class="quiet">Lucky finds: documents that a stage has although an earlier one lost '
+        "them. They stay counted as lost there.</p>"
+    )
 
 
 @chart
 def falls(title: str, said: str, steps: Sequence[Step]) -> str:
     """Bars that begin where the one before ended: what each stage takes away, and what is left."""
     names = ["all known", *(shortened(about(step.name)) for step in steps), "kept to the end"]
-    drawn, axes = canvas(height=46 + 34 * len(names), left=0.03, bottom_pixels=30)
+    drawn, axes = canvas(height=58 + 34 * len(names), left=0.03, bottom_pixels=42)
     left = 1.0
     axes.barh(0, 1.0, 0.34, color=SERIES[0], linewidth=0)
     axes.text(1.0, -0.36, "100%", ha="right", va="center", color=INK)
@@ -121,13 +160,18 @@ def falls(title: str, said: str, steps: Sequence[Step]) -> str:
         if step.low == step.low and step.high > step.low:
             axes.plot([left - step.high, left - step.low], [y, y], color=INK, linewidth=1)
         sign = f"\N{MINUS SIGN}{share(step.lost)}" if step.documents else "nothing"
-        axes.text(1.0, y - 0.36, sign, ha="right", va="center", color=INK)
+        axes.text(0.99, y - 0.36, sign, ha="right", va="center", color=INK)
         left = after
     end = len(names) - 1
     axes.barh(end, left, 0.34, color=SERIES[0], linewidth=0)
     axes.text(1.0, end - 0.36, share(left), ha="right", va="center", color=INK, fontweight="bold")
     for y, name in enumerate(names):
-        axes.text(0.0, y - 0.36, name, va="center", color=INK, fontweight="bold")
+        # A line that joins two bars makes room for the name between them.
+        axes.text(
+            0.0, y - 0.36, name, va="center", color=INK, fontweight="bold",
+            bbox={"facecolor": SURFACE, "linewidth": 0, "pad": 1.5},
+        )  # fmt: skip
+    axes.set_xlabel("share of the relevant documents", color=INK)
     axes.set_ylim(len(names) - 0.5, -0.65)
     axes.set_xlim(0, 1.03)
     axes.set_yticks([])
@@ -149,20 +193,27 @@ def _behind(found: Waterfall, name: str, limit: int, *, lucky: bool) -> str:
     items = "\n".join(_query(one, stages) for one in queries)
     more = int((counts > 0).sum()) - len(queries)
     rest = f"<p>And {plural(more, 'query', 'queries')} more.</p>" if more > 0 else ""
-    title = f"Lucky finds at {name}" if lucky else f"Lost at {name}"
+    title = f"Lucky finds of {about(name)}" if lucky else f"Lost by {about(name)}"
     said = (
         "Relevant documents that an earlier stage had lost and this one has all the same."
         if lucky
-        else f"What {about(name)} loses, by query, the largest share first."
+        else "By query, the largest share first."
     )
     return f"<h2>{escape(title)}</h2><p>{escape(said)}</p>{items}{rest}"
+
+
+def _where(stage: str) -> str:
+    """Where a rank is of."""
+    return {EXACT: "exact search", "codes": "exact search over the codes"}.get(stage, stage)
 
 
 def _query(lost: LostQuery, stages: Sequence[str]) -> str:
     items = []
     for at, (name, text) in enumerate(lost.documents[:_DOCUMENTS]):
         ranks = ", ".join(
-            f"{stage}: rank {lost.ranks[stage][at]:,}" if lost.ranks[stage][at] else f"{stage}: -"
+            f"{_where(stage)}: rank {lost.ranks[stage][at]:,}"
+            if lost.ranks[stage][at]
+            else f"{_where(stage)}: not found"
             for stage in stages
         )
         body = f'<p dir="auto">{escape(cut(text))}</p>' if text else ""

@@ -142,6 +142,8 @@ def tuning_text(tuning: Tuning) -> str:
     lines += table(_fitting(tuning))
     for title, rows in saving_tables(tuning.savings):
         lines += ["", *wrapped(title), *table(rows)]
+    if tuning.savings:
+        lines += ["", *(part for said in SAVING_WORDS for part in wrapped(said))]
     notes = remarks(tuning)
     lines += [""] * bool(notes)
     lines += [line for note in notes for line in wrapped(f"note: {note}")]
@@ -206,6 +208,14 @@ def _thinned(front: Sequence[Point], tuning: Tuning, limit: int) -> list[Point]:
     step = (len(front) - 1) / (limit - 1 - len(near))
     spread = {round(i * step) for i in range(limit - len(near))}
     return [front[i] for i in sorted(near | spread)]
+
+
+#: What the columns of savings are.
+SAVING_WORDS = (
+    "saved: the share of the cost, with its interval over the queries held out for these two "
+    "settings",
+    "rechosen: how that share varies (95%) when other development queries choose the settings",
+)
 
 
 def saving_tables(savings: Sequence[Saving]) -> list[tuple[str, list[list[str]]]]:
