@@ -57,8 +57,9 @@ def advice(
     sweep: Sweep | SavedSweep | None = None,
     run: str | None = None,
 ) -> list[Advice]:
-    """What to do next, as (what, why and how), the weightiest first; about the first of the runs,
-    or another.
+    """What to do next, as (what, why and how), the weightiest first.
+
+    run: whom it is about; the first of the runs when None.
     """
     run = result.runs[0] if run is None else run
     measure = next(
