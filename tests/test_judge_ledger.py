@@ -9,8 +9,10 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -232,6 +234,23 @@ def test_two_processes_at_once_ask_each_pair_once(tmp_path: Path) -> None:
     with Ledger(path) as ledger:
         assert (ledger.judgments().grades == 1).sum() == 300
     assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_many_that_begin_a_ledger_at_once_wait_for_each_other(tmp_path: Path) -> None:
+    """SQLite refuses all but one at once; without waiting about one round in ten fails."""
+    for number in range(60):
+        together = threading.Barrier(6)
+
+        def begin(path: Path = tmp_path / f"{number}.ledger", at: Any = together) -> str:
+            at.wait()
+            try:
+                with Ledger(path):
+                    return ""
+            except LedgerFault as fault:
+                return str(fault)
+
+        with ThreadPoolExecutor(6) as pool:
+            assert [each.result() for each in [pool.submit(begin) for _ in range(6)]] == [""] * 6
 
 
 def test_a_killed_process_costs_the_pair_in_flight(tmp_path: Path) -> None:

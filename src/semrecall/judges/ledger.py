@@ -32,6 +32,7 @@ __all__ = ["HUMAN", "Kept", "Ledger", "LedgerBatch", "LedgerJudge", "Vote", "is_
 #: What the name of a person among the judges starts with.
 HUMAN = "human:"
 _FORMAT = 1
+_TRIES, _WAIT = 1200, 0.05  # to begin a ledger beside other processes; seconds
 _BLOCK = 500  # values in one SELECT ... IN (...)
 #: A process elsewhere that gave no sign of life for so long is taken for dead.
 _DEAD_AFTER_SECONDS = 900.0
@@ -205,7 +206,7 @@ class Ledger:
         if not empty or self.read_only:
             self._check()  # before anything is changed: it may be another program's
         if not self.read_only:
-            run("PRAGMA journal_mode=WAL")
+            self._write_ahead()
             # A commit survives the death of the process; one on the way to the disk when the
             # power fails may be lost, and is then simply asked again.
             run("PRAGMA synchronous=NORMAL")
@@ -217,6 +218,20 @@ class Ledger:
                             run(statement)
                     run("INSERT INTO meta VALUES ('semrecall ledger', ?)", (str(_FORMAT),))
             self._check()  # another process may have made it meanwhile
+
+    def _write_ahead(self) -> None:
+        """Let others read meanwhile, also where several processes begin a ledger at once.
+
+        Of these SQLite refuses all but one at once, whatever it was told of waiting.
+        """
+        for left in reversed(range(_TRIES)):
+            try:
+                self._connection.execute("PRAGMA journal_mode=WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or not left:
+                    raise
+                time.sleep(_WAIT)
 
     def _check(self) -> None:
         """Raise LedgerFault where the file is no ledger, or a later one."""
