@@ -137,6 +137,21 @@ def filtered(n_queries: int, k: int, name: str, kept: Path) -> None:
             )
 
 
+def with_and_without_spare(
+    space: str, whole: Any, now: Any, queries: Any, k: int, kept: Path, changed: Any
+) -> None:
+    for spare in (0, max(20, k // 5)):
+        old = sr.truth(whole, queries, k, space, spare=spare, keep_rows=kept)
+        shares(
+            f"{space}, spare {spare}",
+            old,
+            kept,
+            lambda spare=spare, **more: sr.truth(now, queries, k, space, spare=spare, **more),
+            was={"was": whole},
+            word={"changed": changed},
+        )
+
+
 def bits(n_queries: int, k: int, name: str, kept: Path) -> None:
     rng = np.random.default_rng(0)
     base = rng.integers(0, 256, (200_000, 128)).astype(np.uint8)
@@ -148,16 +163,7 @@ def bits(n_queries: int, k: int, name: str, kept: Path) -> None:
     gone = rows[:700]
     whole = Vectors.of(base, ids=names)
     now = Vectors.of(np.delete(later, gone, axis=0), ids=np.delete(names, gone))
-    for spare in (0, max(20, k // 5)):
-        old = sr.truth(whole, queries, k, "hamming", spare=spare, keep_rows=kept)
-        shares(
-            f"hamming, spare {spare}",
-            old,
-            kept,
-            lambda spare=spare, **more: sr.truth(now, queries, k, "hamming", spare=spare, **more),
-            was={"was": whole},
-            word={"changed": rows[700:]},
-        )
+    with_and_without_spare("hamming", whole, now, queries, k, kept, rows[700:])
 
 
 def documents(n_queries: int, k: int, name: str, kept: Path) -> None:
@@ -172,16 +178,7 @@ def documents(n_queries: int, k: int, name: str, kept: Path) -> None:
     later[whole.rows_of(touched)] *= np.float32(1.01)
     stay = np.delete(np.arange(len(lengths)), touched[:330])
     now = MultiVectors.of(later, offsets=cuts, ids=np.arange(len(lengths))).take(stay)
-    for spare in (0, max(20, k // 5)):
-        old = sr.truth(whole, queries, k, "maxsim", spare=spare, keep_rows=kept)
-        shares(
-            f"maxsim, spare {spare}",
-            old,
-            kept,
-            lambda spare=spare, **more: sr.truth(now, queries, k, "maxsim", spare=spare, **more),
-            was={"was": whole},
-            word={"changed": touched[330:]},
-        )
+    with_and_without_spare("maxsim", whole, now, queries, k, kept, touched[330:])
 
 
 def main() -> None:

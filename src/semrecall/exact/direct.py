@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["DirectPass", "direct"]
+__all__ = ["DirectPass", "Pass", "direct"]
 
 _LOOPS, _BLOCKS = 1 << 24, 1 << 22  # scores, at most
 _ROWS = 4096  # in one product, of rows that stay in cache
@@ -25,7 +25,7 @@ _STRETCHES = 8  # so many a neighbour that is sought
 
 
 class Pass(Protocol):
-    """What a direct pass needs of the pass over a chunk it belongs to."""
+    """What a way of screening needs of the pass over a chunk it belongs to."""
 
     start: int
     chunk: NDArray[Any]

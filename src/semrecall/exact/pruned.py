@@ -9,12 +9,12 @@ Queries for which that would not pay are screened with all columns at once (`cos
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from semrecall.exact import direct
 from semrecall.exact.costs import (
     Costs,
     candidate_widths,
@@ -26,7 +26,7 @@ from semrecall.exact.costs import (
     worth_a_look,
 )
 from semrecall.exact.reduce import Basis, Reduced, ReducedQueries, principal
-from semrecall.exact.screen import Block, Screen, rounded_down
+from semrecall.exact.screen import Block, rounded_down
 from semrecall.exact.seeds import PROBED, Clusters
 from semrecall.exact.survivors import Survivors, TooMany
 
@@ -41,15 +41,8 @@ _FEW = 256  # queries of a last tile that do not pay for seeding their threshold
 _STRETCHES = (1 / 4, 1.0)  # where thresholds rise, as shares of the rows
 
 
-class Pass(Protocol):
-    """What a pruned pass needs of the pass over a chunk it belongs to."""
-
-    start: int
-    chunk: NDArray[Any]
-    screen: Screen
-    k: int
-    norm: float
-    most: int
+class Pass(direct.Pass, Protocol):
+    """What a pruned pass needs of the pass over a chunk it belongs to: a sample of it, too."""
 
     @property
     def sample(self) -> NDArray[Any]:
@@ -61,15 +54,6 @@ class Pass(Protocol):
 
     def ranked(self, which: NDArray[np.int64], rank: NDArray[np.int64]) -> NDArray[np.float64]:
         """Screen score of the sample row at a rank."""
-
-    def map(self, task: Callable[[Any], Any], items: list[Any]) -> Iterator[Any]:
-        """Results in order, computed on every core."""
-
-    def note(self, block: Block) -> None:
-        """Remember rows of the chunk without a score."""
-
-    def report(self, share: float) -> None:
-        """Tell how far the pass is."""
 
 
 @dataclass
