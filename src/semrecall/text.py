@@ -89,8 +89,8 @@ def json_value(text: str | bytes) -> Any:
     no file in UTF-8 can hold it, and it is there only where somebody cut a text.
     """
     value = json.loads(text)
-    surrogates = b"\\ud" if isinstance(text, bytes) else "\\ud"
-    if surrogates in text.lower():  # type: ignore[operator]
+    marks: Any = (b"\\ud", b"\\uD") if isinstance(text, bytes) else ("\\ud", "\\uD")
+    if any(mark in text for mark in marks):
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:

@@ -14,7 +14,7 @@ from semrecall.data.ids import ids
 from semrecall.data.slices import Slice
 from semrecall.errors import FormatError, InputError
 from semrecall.evaluate.comparison import Comparison
-from semrecall.formats.files import writing
+from semrecall.formats.files import write_whole, writing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,12 +31,12 @@ def save(comparison: Comparison, path: str | Path) -> None:
     suffix = Path(path).suffix.lower()
     if suffix not in _SUFFIXES:
         raise InputError(f"{path}: a comparison is saved as {' or '.join(_SUFFIXES)}")
-    with writing(path) as temporary:
-        if suffix == ".parquet":
+    if suffix == ".parquet":
+        with writing(path) as temporary:
             _write_parquet(comparison, temporary)
-        else:
-            whole = _head(comparison) | _values(comparison)
-            temporary.write_text(json.dumps(whole, ensure_ascii=False, allow_nan=False) + "\n")
+    else:
+        whole = _head(comparison) | _values(comparison)
+        write_whole(path, json.dumps(whole, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def load(path: str | Path) -> Comparison:

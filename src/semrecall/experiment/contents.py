@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
-from glob import glob
 from pathlib import Path
 from typing import Any
 
-from semrecall.formats import write_whole
+from semrecall.formats.files import files_at, write_whole
 
 __all__ = ["UNSEEN", "Contents"]
 
@@ -47,11 +45,10 @@ class Contents:
         text = str(path)
         if Path(text).is_file():
             return self._of_file(Path(text))
-        if Path(text).is_dir():
-            return self._of_files(p for p in Path(text).rglob("*") if p.is_file())
-        if any(mark in text for mark in "*?[") and "://" not in text:
-            return self._of_files(p for p in map(Path, glob(text, recursive=True)) if p.is_file())
-        return UNSEEN if "://" in text or "?" in text else None
+        files = files_at(text)
+        if files:
+            return _digest(part for one in files for part in (str(one), self._of_file(one)))
+        return UNSEEN if "://" in text else None
 
     def save(self) -> None:
         """Keep what was read; a cache that cannot be written costs time, and nothing else."""
@@ -62,12 +59,6 @@ class Contents:
             write_whole(self._file, json.dumps(known))
         except OSError:
             return
-
-    def _of_files(self, files: Iterator[Path]) -> str | None:
-        found = sorted(files)
-        if not found:
-            return None
-        return _digest(text for path in found for text in (str(path), self._of_file(path)))
 
     def _of_file(self, path: Path) -> str:
         state = path.stat()

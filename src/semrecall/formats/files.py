@@ -8,7 +8,8 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from glob import glob
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -19,6 +20,7 @@ __all__ = [
     "Faults",
     "bare_name",
     "fault",
+    "files_at",
     "first_line",
     "looks_like",
     "named",
@@ -307,6 +309,17 @@ def writing(path: Path | str) -> Iterator[Path]:
         if target.exists():
             temporary.chmod(stat.S_IMODE(target.stat().st_mode))
         temporary.replace(target)
+
+
+def files_at(path: Path | str) -> list[Path]:
+    """The files that a path is, holds as a folder, or finds as a pattern, in order."""
+    found, text = Path(path), str(path)
+    if found.is_file():
+        return [found]
+    names: Iterable[Path] = found.rglob("*") if found.is_dir() else []
+    if not found.is_dir() and "://" not in text and any(mark in text for mark in "*?["):
+        names = map(Path, glob(text, recursive=True))
+    return sorted(name for name in names if name.is_file())
 
 
 def write_whole(path: Path | str, text: str) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from glob import glob
 from html import escape
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from semrecall.formats.files import files_at
 from semrecall.registry import system_entries
 from semrecall.report.parts import made_section
 from semrecall.text import one_line, plural
@@ -195,12 +195,7 @@ def _files(path: Any) -> list[Path]:
     """The files behind a path, a folder, a pattern, or a list of these; none of an address."""
     if isinstance(path, list | tuple):
         return [file for one in path for file in _files(one)]
-    text = str(path)
-    if Path(text).is_dir():
-        return sorted(one for one in Path(text).rglob("*") if one.is_file())
-    if "://" not in text and any(mark in text for mark in "*?[") and not Path(text).exists():
-        return sorted(one for one in map(Path, glob(text, recursive=True)) if one.is_file())
-    return [Path(text)] if Path(text).is_file() else []
+    return files_at(str(path))
 
 
 def _digest(file: Path) -> str:
