@@ -119,6 +119,12 @@ def read_results(path: str | Path) -> Recorded:
         raise FormatError(f"{path} holds no results ({error})", hint=_HINT) from error
 
 
+def read_scores(folder: Path) -> dict[str, Any]:
+    """The summary of the runs of an experiment, as its step wrote it."""
+    document: dict[str, Any] = json.loads((folder / SCORES).read_text(encoding="utf-8"))
+    return document
+
+
 def _of_folder(folder: Path) -> Recorded:
     if not (folder / MANIFEST).exists():
         raise InputError(f"{folder} has no {MANIFEST}", hint=_HINT)
@@ -128,7 +134,7 @@ def _of_folder(folder: Path) -> Recorded:
     found = _of_values(folder / VALUES)
     if found is None:
         raise FormatError(f"{folder / VALUES} holds no values of a result")
-    document = json.loads((folder / SCORES).read_text(encoding="utf-8"))
+    document = read_scores(folder)
     steps = manifest.steps
     made = {f"{name}: {key}": v for name, step in steps.items() for key, v in step.made.items()}
     return Recorded(

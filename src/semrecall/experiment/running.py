@@ -17,7 +17,7 @@ from semrecall.experiment.gating import cost_means, judged, unjudged
 from semrecall.experiment.manifest import Manifest
 from semrecall.experiment.plan import Experiment
 from semrecall.experiment.reading import FILE, read_experiment
-from semrecall.experiment.recorded import SCORES, means_of
+from semrecall.experiment.recorded import means_of, read_scores
 from semrecall.experiment.steps import steps_of
 from semrecall.experiment.work import Work
 from semrecall.gates import Mean, Verdict
@@ -112,9 +112,8 @@ def _run(
     if dry or not scored.there:
         gates = () if dry else unjudged(experiment, "no scores")
         return Outcome(experiment, tuple(done), gates=gates, dry=dry)
-    document = json.loads((folder / SCORES).read_text(encoding="utf-8"))
     there = [one.name.removeprefix("run ") for one in done if one.there]
-    means, costs = means_of(document), tuple(cost_means(work.costs(there)))
+    means, costs = means_of(read_scores(folder)), tuple(cost_means(work.costs(there)))
     gates = tuple(judged(experiment, folder, means, costs))
     manifest.gates = [_gate_row(verdict) for verdict in gates]
     _forget(manifest, [step.name for step in steps])

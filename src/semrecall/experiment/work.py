@@ -18,7 +18,7 @@ from semrecall.experiment.contents import UNSEEN, Contents
 from semrecall.experiment.gating import cost_means
 from semrecall.experiment.gating import judged as gate_verdicts
 from semrecall.experiment.plan import COSTS, Asked, Experiment, Judging
-from semrecall.experiment.recorded import SCORES, VALUES, means_of, write_values
+from semrecall.experiment.recorded import SCORES, VALUES, means_of, read_scores, write_values
 from semrecall.formats import (
     read_columns,
     read_cost,
@@ -286,15 +286,15 @@ class Work:
         """The page."""
         data, plan = self.experiment.data, self.experiment.report
         assert plan is not None
-        result, costs = self.result(runs, judged), self.costs(runs)
+        costs = self.costs(runs)
         write_html(
-            result,
+            self.result(runs, judged),
             self.results / REPORT,
             query_texts=None if data.query_texts is None else read_texts(data.query_texts),
             document_texts=None if data.corpus is None else read_texts(data.corpus),
             costs=costs,
             comparison=Comparison.load(self.results / COMPARISON) if compared else None,
-            gates=self._verdicts(result, costs),
+            gates=self._verdicts(costs),
             sources={name: self._source(path) for name, path in self.read(judged).items()},
             made=list(self.made(runs)),
             command=f"semrecall run {self.experiment.file.name}",
@@ -302,9 +302,8 @@ class Work:
         )
         return []
 
-    def _verdicts(self, result: Result, costs: Mapping[str, Cost]) -> list[Verdict]:
-        document = json.loads(json.dumps(_plain(result.to_dict())))
-        given = means_of(document), list(cost_means(costs))
+    def _verdicts(self, costs: Mapping[str, Cost]) -> list[Verdict]:
+        given = means_of(read_scores(self.results)), list(cost_means(costs))
         return list(gate_verdicts(self.experiment, self.results, *given))
 
     def _source(self, path: Any) -> Source:
