@@ -159,7 +159,7 @@ def _waterfall(
 ) -> Waterfall | None:
     """With the stages after the index; None where there are none: the page makes its own."""
     from semrecall.errors import InputError
-    from semrecall.waterfall import waterfall
+    from semrecall.report.waterfall import result_waterfall
 
     later = stage_runs(given["stages"], given)
     if not later and not given["cuts"]:
@@ -171,22 +171,13 @@ def _waterfall(
             else "stages are given without judgments",
             hint="give one run, and --judgments: what is lost are relevant documents",
         )
-    semantic = result.semantic
-    columns = {name: part.labels for name, part in result.slices.items()}
-    return waterfall(
-        result.judgments,
-        truth=result.truth,
-        codes=result.codes,
-        runs={"index": result.given[result.runs[0]], **later},
-        k=result.k,
+    return result_waterfall(
+        result,
+        result.runs[0],
+        later=later,
         cuts=dict(stage_cut(cut) for cut in given["cuts"]),
-        rel=1.0 if semantic is None else semantic.rel,
         query_texts=query_texts,
         document_texts=document_texts,
-        columns={"query_id": list(result.queries), **columns},
-        by=list(columns),
-        seed=given["seed"],
-        confidence=given["confidence"],
     )
 
 

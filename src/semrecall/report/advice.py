@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from semrecall.report.headline import apart, percent
+from semrecall.report.headline import apart, main_measure, percent
 from semrecall.text import number, one_line, plural, share
 from semrecall.tuning.text import cost_number
 from semrecall.waterfall.text import about
@@ -62,10 +62,7 @@ def advice(
     run: whom it is about; the first of the runs when None.
     """
     run = result.runs[0] if run is None else run
-    measure = next(
-        (str(m) for n in ("srecall", "trecall", "recall") for m in result.measures if m.name == n),
-        str(result.measures[0]),
-    )
+    measure = main_measure(result)
     return [
         *(_losses(fall) if fall is not None else ()),
         *(_setting(result, run, measure, sweep) if sweep is not None else ()),

@@ -14,7 +14,7 @@ from semrecall.text import number, one_line, plural
 if TYPE_CHECKING:
     from semrecall.evaluate import Result
 
-__all__ = ["apart", "facts", "headline", "percent"]
+__all__ = ["apart", "facts", "headline", "main_measure", "percent"]
 
 #: A mean over this share of the queries, or more, is told without saying over how many.
 _MOST = 0.75
@@ -57,6 +57,12 @@ def headline(result: Result) -> str:
     best = max(known, key=lambda run: means[run])
     loss = _loss(one_line(best), result, best, telling, measure, recall)
     return f"Of {len(result.runs)} runs {loss}: the least of all."
+
+
+def main_measure(result: Result) -> str:
+    """The measure that a page speaks of: the most telling recall, else the first measure."""
+    recalls = (_first(result, name) for name in _LOST)
+    return next((measure for measure in recalls if measure), str(result.measures[0]))
 
 
 def facts(result: Result) -> str:

@@ -26,9 +26,14 @@ from semrecall.report.runs import choice, comparison_section, costs_section, gat
 from semrecall.report.summary import remarks, slice_table, summary
 from semrecall.report.sweep import sweep_parts
 from semrecall.report.tolerances import tolerances
-from semrecall.report.waterfall import behind_losses, group_tables, picture, waterfall_remarks
+from semrecall.report.waterfall import (
+    behind_losses,
+    group_tables,
+    picture,
+    result_waterfall,
+    waterfall_remarks,
+)
 from semrecall.text import one_line, plural
-from semrecall.waterfall import waterfall as waterfall_of
 from semrecall.waterfall.text import headline as waterfall_headline
 from semrecall.waterfall.text import opening
 
@@ -156,21 +161,15 @@ def waterfalls(result: Result, texts: Texts, chosen: str = "") -> dict[str, Wate
     """
     if result.truth is None or result.judgments is None:
         return {}
-    rel = next((m.rel for m in result.measures if m.name == "srecall"), 1.0)
-    columns = {name: part.labels for name, part in result.slices.items()}
     found = {}
     drawn = list(result.runs[:_RUNS])
     if chosen in result.runs and chosen not in drawn:
         drawn[-1] = chosen
     for run in drawn:
         try:
-            found[run] = waterfall_of(
-                result.judgments, truth=result.truth, codes=result.codes,
-                runs={"index": result.given[run]}, k=result.k, rel=rel,
-                query_texts=texts.queries, document_texts=texts.documents,
-                columns={"query_id": list(result.queries), **columns}, by=list(columns),
-                seed=result.seed, confidence=result.confidence,
-            )  # fmt: skip
+            found[run] = result_waterfall(
+                result, run, query_texts=texts.queries, document_texts=texts.documents
+            )
         except SemrecallError:
             continue  # nothing relevant is known: the summary says so
     return found

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from semrecall.evaluate.comparison_text import p_text, signed
 from semrecall.measures import parse
 from semrecall.report.advice import TARGET, Advice
+from semrecall.report.headline import main_measure
 from semrecall.report.parts import table
 from semrecall.text import number, one_line, plural
 from semrecall.tuning.text import cost_number
@@ -47,10 +48,7 @@ def choice(
     """
     if len(result.runs) == 1:
         return Choice(result.runs[0])
-    measure = next(
-        (str(m) for n in ("srecall", "trecall", "recall") for m in result.measures if m.name == n),
-        str(result.measures[0]),
-    )
+    measure = main_measure(result)
     means = {run: result.mean(measure, run) for run in result.runs}
     sign = -1 if parse(measure).lower_is_better else 1
     best = max(

@@ -2,29 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from semrecall.formats import write_whole
 from semrecall.report.charts import GRID, INK, MUTED, SERIES, SURFACE, canvas, chart, svg
 from semrecall.report.parts import beside, column_name, cut, figure, making, page, table
 from semrecall.report.summary import GROUPS
 from semrecall.text import one_line, plural, share, shortened
-from semrecall.waterfall import EXACT
+from semrecall.waterfall import CODES, EXACT, waterfall
 from semrecall.waterfall.text import HEADS, about, headline, opening, remarks, step_rows
 
 if TYPE_CHECKING:
+    from semrecall.data import Run
+    from semrecall.evaluate import Result
     from semrecall.waterfall import LostQuery, Step, Waterfall
 
 __all__ = [
-    "behind_losses", "falls", "group_tables", "picture", "waterfall_page", "waterfall_parts",
-    "waterfall_remarks", "write_waterfall",
+    "behind_losses", "falls", "group_tables", "picture", "result_waterfall", "waterfall_page",
+    "waterfall_parts", "waterfall_remarks", "write_waterfall",
 ]  # fmt: skip
 
 #: So many queries are shown behind each loss, and so many documents of each.
 _LISTED, _DOCUMENTS = 50, 10
+
+
+def result_waterfall(
+    result: Result,
+    run: str,
+    *,
+    later: Mapping[str, Run] | None = None,
+    cuts: Mapping[str, int] | None = None,
+    query_texts: Mapping[Any, str] | None = None,
+    document_texts: Mapping[Any, str] | None = None,
+) -> Waterfall:
+    """Where the relevant documents of a result are lost, for one of its runs, by its slices.
+
+    later: runs of the stages after the index, in order. cuts, texts: as in `waterfall`, which says
+    what is raised. The result has judgments.
+    """
+    assert result.judgments is not None
+    columns = {name: part.labels for name, part in result.slices.items()}
+    return waterfall(
+        result.judgments,
+        truth=result.truth,
+        codes=result.codes,
+        runs={"index": result.given[run], **(later or {})},
+        k=result.k,
+        cuts=cuts,
+        rel=1.0 if result.semantic is None else result.semantic.rel,
+        query_texts=query_texts,
+        document_texts=document_texts,
+        columns={"query_id": list(result.queries), **columns},
+        by=list(columns),
+        seed=result.seed,
+        confidence=result.confidence,
+    )
 
 
 def write_waterfall(
@@ -85,7 +120,7 @@ def behind_losses(found: Waterfall, limit: int = _LISTED) -> list[str]:
 def waterfall_remarks(found: Waterfall) -> str:
     """What to know of a waterfall, as a list."""
     # What a lucky find is stands beside the table.
-    lines = [line for line in remarks(found) if not line.startswith("lucky finds: ")]
+    lines = remarks(found, lucky=False)
     if any(step.name == EXACT and not step.documents for step in found.steps):
         lines.insert(
             0, "nothing is lost by the embedding model, as far as is known: no relevant document "
@@ -204,7 +239,7 @@ def _behind(found: Waterfall, name: str, limit: int, *, lucky: bool) -> str:
 
 def _where(stage: str) -> str:
     """Where a rank is of."""
-    return {EXACT: "exact search", "codes": "exact search over the codes"}.get(stage, stage)
+    return {EXACT: "exact search", CODES: "exact search over the codes"}.get(stage, stage)
 
 
 def _query(lost: LostQuery, stages: Sequence[str]) -> str:

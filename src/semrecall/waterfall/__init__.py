@@ -16,15 +16,13 @@ from semrecall.data.slices import column_slices
 from semrecall.errors import InputError, MeasureError, MismatchError
 from semrecall.stats.intervals import check_confidence
 from semrecall.text import plural
-from semrecall.waterfall.result import LostQuery, Stage, Step, Waterfall
+from semrecall.waterfall.result import CODES, DEPTH, EXACT, LostQuery, Stage, Step, Waterfall
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["CODES", "DEPTH", "EXACT", "LostQuery", "Stage", "Step", "Waterfall", "waterfall"]
 
-#: Names of the stages that k and exact search tell.
-DEPTH, EXACT, CODES = "depth", "exact", "codes"
 NO_RELEVANT = "no relevant document known"
 NOT_SEARCHED = "not in the truth"
 

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
     from semrecall.data.slices import Slice
 
-__all__ = ["LostQuery", "Stage", "Step", "Waterfall"]
+__all__ = ["CODES", "DEPTH", "EXACT", "LostQuery", "Stage", "Step", "Waterfall"]
+
+#: Names of the stages that k and exact search tell.
+DEPTH, EXACT, CODES = "depth", "exact", "codes"
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from semrecall.text import aligned, plural, share, shortened, wrapped
+from semrecall.waterfall.result import CODES, DEPTH, EXACT
 
 if TYPE_CHECKING:
     from semrecall.waterfall.result import LostQuery, Step, Waterfall
@@ -16,9 +17,9 @@ __all__ = ["about", "document", "headline", "opening", "remarks", "step_rows", "
 HEADS = ("stage", "lost", "interval", "documents", "queries", "left", "lucky finds")
 #: What the stages with a meaning of their own lose.
 _WORDS = {
-    "depth": "the cut at k",
-    "exact": "the embedding model",
-    "codes": "quantisation",
+    DEPTH: "the cut at k",
+    EXACT: "the embedding model",
+    CODES: "quantisation",
     "index": "the index",
     "filter": "the filter",
     "fusion": "fusion",
@@ -67,21 +68,21 @@ def step_rows(steps: Sequence[Step]) -> list[tuple[str, ...]]:
     ]  # fmt: skip
 
 
-def remarks(found: Waterfall) -> list[str]:
-    """What a reader should know."""
+def remarks(found: Waterfall, *, lucky: bool = True) -> list[str]:
+    """What a reader should know. lucky: also what lucky finds are, where there are any."""
     lines = [
         f"left out: {plural(count, 'query', 'queries')}, {reason}"
         for reason, count in found.left_out.items()
     ]
     lines += found.notes
-    for stage in found.stages[:1]:
-        if stage.name == "depth":
-            more = plural(int((stage.lost > 0).sum()), "query has", "queries have")
-            lines.append(
-                f"depth: {more} more relevant documents than the {stage.cut:,} results that count; "
-                "no search can return them all"
-            )
-    if any(stage.lucky.any() for stage in found.stages):
+    first = found.stages[0]
+    if first.name == DEPTH:
+        more = plural(int((first.lost > 0).sum()), "query has", "queries have")
+        lines.append(
+            f"depth: {more} more relevant documents than the {first.cut:,} results that count; "
+            "no search can return them all"
+        )
+    if lucky and any(stage.lucky.any() for stage in found.stages):
         lines.append(
             "lucky finds: relevant documents that a stage has although an earlier one lost them; "
             "they stay counted as lost there"
