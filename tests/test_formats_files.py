@@ -20,8 +20,14 @@ from semrecall import formats
 from semrecall.data import Judgments, Run, Vectors
 from semrecall.data.ids import ids
 from semrecall.errors import FormatError, InputError
-from semrecall.formats import read_judgments, write_whole
+from semrecall.evaluate import Comparison
+from semrecall.experiment.recorded import read_results
+from semrecall.formats import read_judgments, read_run, write_whole
 from semrecall.formats.table import FORMATS, NOUNS
+from semrecall.splits import read_split
+from semrecall.stopping.rule import read_stop_rule
+from semrecall.systems.http import Template
+from semrecall.tuning.saved_sweep import read_sweep
 
 RUN = Run.from_arrays([[1, 2], [3, 4]])
 
@@ -300,6 +306,20 @@ def test_half_a_character_in_json_is_a_fault_with_its_line(tmp_path: Path, end: 
     found = read_judgments(path)
     assert isinstance(found, Judgments)
     assert found.query_ids.tolist() == ["q\U0001f600"]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        read_judgments, read_run, read_sweep, read_results, read_stop_rule, read_split,
+        Template.read, Comparison.load,
+    ],
+)  # fmt: skip
+def test_json_that_is_nested_too_deep(tmp_path: Path, read: Callable[[Path], Any]) -> None:
+    path = tmp_path / "deep.json"
+    path.write_text("[" * 100_000 + "]" * 100_000)
+    with pytest.raises(InputError):
+        read(path)
 
 
 def test_bytes_that_are_no_text_in_parquet(tmp_path: Path) -> None:

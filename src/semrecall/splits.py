@@ -23,6 +23,7 @@ from semrecall.errors import InputError, SemrecallWarning
 from semrecall.formats import read_columns, writing
 from semrecall.formats.files import bare_name, fault, named, open_text, read_text
 from semrecall.registry import did_you_mean
+from semrecall.text import json_read
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -226,7 +227,7 @@ def _uses(path: Path | str) -> list[dict[str, Any]]:
     found = []
     for line in lines:
         try:
-            record = json.loads(line)
+            record = json_read(line)
         except ValueError:
             continue
         if isinstance(record, dict):
@@ -294,7 +295,7 @@ def _spread(
 
 def _read_json(path: Path) -> Split:
     try:
-        document = json.loads(read_text(path))
+        document = json_read(read_text(path))
     except ValueError as error:
         raise fault(path, f"is no JSON ({error})") from error
     parts = document.get("split") if isinstance(document, dict) else None

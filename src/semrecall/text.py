@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 __all__ = [
-    "WIDTH", "aligned", "cell", "display_width", "json_value", "narrowed", "number", "one_line",
-    "plural", "share", "shortened", "terminal_width", "wrapped",
+    "WIDTH", "aligned", "cell", "display_width", "json_read", "json_value", "narrowed", "number",
+    "one_line", "plural", "share", "shortened", "terminal_width", "wrapped",
 ]  # fmt: skip
 
 #: Columns that a table may take where nobody says how wide the terminal is, and at most.
@@ -82,13 +82,22 @@ def one_line(text: str) -> str:
     return " ".join(shown.translate(_TURNS).split())
 
 
+def json_read(text: str | bytes, **options: Any) -> Any:
+    """What `json.loads` makes of it; JSONDecodeError also for what is nested too deep."""
+    try:
+        return json.loads(text, **options)
+    except RecursionError as error:
+        plain = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+        raise json.JSONDecodeError("nested too deep", plain, 0) from error
+
+
 def json_value(text: str | bytes) -> Any:
     """The value that JSON text holds.
 
     Raises json.JSONDecodeError, also for a string with half a character (one of two surrogates):
     no file in UTF-8 can hold it, and it is there only where somebody cut a text.
     """
-    value = json.loads(text)
+    value = json_read(text)
     marks: Any = (b"\\ud", b"\\uD") if isinstance(text, bytes) else ("\\ud", "\\uD")
     if any(mark in text for mark in marks):
         try:

@@ -15,6 +15,7 @@ from semrecall.data.slices import Slice
 from semrecall.errors import FormatError, InputError
 from semrecall.evaluate.comparison import Comparison
 from semrecall.formats.files import write_whole, writing
+from semrecall.text import json_read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,7 +46,7 @@ def load(path: str | Path) -> Comparison:
     with found.open("rb") as file:
         is_parquet = file.read(4) == b"PAR1"
     try:
-        whole = _read_parquet(found) if is_parquet else json.loads(found.read_text("utf-8-sig"))
+        whole = _read_parquet(found) if is_parquet else json_read(found.read_text("utf-8-sig"))
         kind = whole.get("kind")
     except (ValueError, AttributeError) as error:
         raise _strange(path, "it is not JSON") from error

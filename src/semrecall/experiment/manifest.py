@@ -12,7 +12,7 @@ from typing import Any
 
 from semrecall.errors import FormatError
 from semrecall.formats import write_whole
-from semrecall.text import one_line
+from semrecall.text import json_read, one_line
 
 __all__ = ["MANIFEST", "Manifest", "Record", "versions"]
 
@@ -68,7 +68,7 @@ class Manifest:
         if not file.exists():
             return cls(folder)
         try:
-            whole = json.loads(file.read_text(encoding="utf-8"))
+            whole = json_read(file.read_text(encoding="utf-8"))
             if whole["kind"] != _KIND or whole["version"] != _VERSION:
                 raise ValueError(f"kind {whole['kind']!r}, version {whole['version']!r}")
             steps = {

@@ -18,6 +18,7 @@ from semrecall.evaluate import Comparison
 from semrecall.experiment.manifest import MANIFEST, Manifest, Record
 from semrecall.formats import writing
 from semrecall.gates import Mean
+from semrecall.text import json_read
 
 if TYPE_CHECKING:
     from semrecall.evaluate import Result
@@ -111,7 +112,7 @@ def read_results(path: str | Path) -> Recorded:
         if found.suffix.lower() == ".parquet":
             values = _of_values(found)
             return _of_comparison(found) if values is None else values
-        whole = json.loads(found.read_text(encoding="utf-8-sig"))
+        whole = json_read(found.read_text(encoding="utf-8-sig"))
         if isinstance(whole, dict) and "summary" in whole:
             return _of_document(found, whole)
         return _of_comparison(found)

@@ -15,6 +15,7 @@ from semrecall.data.ids import Ids, ids
 from semrecall.formats.files import Faults, fault, first_line, named
 from semrecall.formats.ranked import VECTOR_NAMES
 from semrecall.formats.records import Records, read_json_lines
+from semrecall.text import json_read
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,10 +77,8 @@ def read_evaluation_set(path: Path | str) -> EvaluationSet:
 
 def holds_grades(path: Path) -> bool:
     """Whether the first line of JSON lines has grades by document, as an evaluation set has."""
-    import json
-
     try:
-        record = json.loads(first_line(path))
+        record = json_read(first_line(path))
     except ValueError:
         return False
     return (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from semrecall.data import Ids
 from semrecall.data.judgments import DETAIL_COLUMNS, GRADE_COLUMNS
 from semrecall.data.run import DOC_COLUMNS, QUERY_COLUMNS, SCORE_COLUMNS
 from semrecall.formats.files import Faults, fault, first_line, looks_like, read_text
-from semrecall.text import json_value
+from semrecall.text import json_read, json_value
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -280,13 +279,13 @@ def _nested_json(path: Path, data: bytes) -> Records | None:
     if not line.startswith(b"{"):
         return None
     try:
-        first = json.loads(line)
+        first = json_read(line)
         if not first or not all(isinstance(value, dict) for value in first.values()):
             return None
     except ValueError:
         pass  # an object over several lines, or a fault that others explain
     try:
-        whole = json.loads(data, object_pairs_hook=_Object)
+        whole = json_read(data, object_pairs_hook=_Object)
     except ValueError:
         return None
     if not whole or not all(isinstance(rows, _Object) for _, rows in whole):
@@ -305,7 +304,7 @@ def _fast_json(data: bytes, numbers: frozenset[str]) -> dict[str, Any] | None:
     import pyarrow.json as pj
 
     try:
-        first = json.loads(io.BytesIO(data).readline())
+        first = json_read(io.BytesIO(data).readline())
         known = {**dict.fromkeys(DETAIL_COLUMNS), **first}
         fields = _FIELDS | numbers
         kinds = {n: _json_type(v, n in numbers) for n, v in known.items() if n in fields}

@@ -23,6 +23,7 @@ from semrecall.formats.files import bare_name, first_line, looks_like
 from semrecall.formats.ranked import noun_of_names
 from semrecall.formats.records import header_names, read_json_lines
 from semrecall.registry import did_you_mean
+from semrecall.text import json_read
 
 __all__ = ["FORMATS", "NOUNS", "Format", "format_by_name", "format_for", "formats", "noun_of"]
 
@@ -307,10 +308,9 @@ def _noun_of_npy(path: Path) -> str:
 
 def _noun_of_json(path: Path) -> str | None:
     line = first_line(path)
-    import json
 
     try:
-        record = json.loads(line)
+        record = json_read(line)
     except ValueError:
         # The reader says what is wrong with the file.
         record = read_json_lines(path).columns

@@ -17,6 +17,7 @@ from semrecall.formats.files import fault, named, read_text, write_whole
 from semrecall.stopping.features import FEATURES, Watch
 from semrecall.stopping.trees import Trees
 from semrecall.systems import Counters, Knob, System
+from semrecall.text import json_read
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -97,7 +98,7 @@ def read_stop_rule(path: str | Path) -> StopRule:
     """The rule of a file that `StopRule.save` wrote; FormatError for anything else."""
     path = Path(path)
     try:
-        document = json.loads(read_text(path))
+        document = json_read(read_text(path))
     except ValueError as error:
         if isinstance(error, FormatError | InputError):
             raise

@@ -14,6 +14,7 @@ from semrecall.errors import FormatError, InputError, SystemFault
 from semrecall.registry import did_you_mean, positive
 from semrecall.systems.answers import Row, as_id
 from semrecall.systems.asked import AskedSystem
+from semrecall.text import json_read
 from semrecall.web import Client, in_parallel
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Template:
     def read(cls, path: str | Path) -> Template:
         """The template in a JSON file; FormatError where it is none."""
         try:
-            found = json.loads(Path(path).read_text(encoding="utf-8-sig"))
+            found = json_read(Path(path).read_text(encoding="utf-8-sig"))
         except FileNotFoundError:
             raise InputError(f"{path}: no such file; expected a template in JSON") from None
         except ValueError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from semrecall.errors import InputError
 from semrecall.measures import Measure, parse
 from semrecall.registry import did_you_mean
+from semrecall.text import json_read
 from semrecall.tuning.ranges import Setting
 from semrecall.tuning.sweeping import Row
 from semrecall.tuning.target import Estimate
@@ -67,7 +67,7 @@ class SavedSweep:
 def read_sweep(path: str | Path) -> SavedSweep:
     """The sweep in a file; InputError where it holds none."""
     try:
-        whole = json.loads(Path(path).read_text(encoding="utf-8"))
+        whole = json_read(Path(path).read_text(encoding="utf-8"))
         return _sweep(whole)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
